@@ -305,11 +305,10 @@ impl RedisBuilder {
         self.topology.own_connections = self.replicas.is_some();
         let common = Arc::new(Common::new(self.timing.bounded(), runtime));
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
-        let own = |replicas| (Router::new(topology.with_own_connections(), Arc::clone(&common)), replicas);
-        let acquisitions = self.replicas.map(own);
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));
         let router = Router::new(topology, Arc::clone(&common));
+        let acquisitions = self.replicas.and_then(|replicas| Some((router.with_own_connection()?, replicas)));
         let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
         let publishes_both = self.publishes_both;
         Ok(Redis {

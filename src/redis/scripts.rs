@@ -62,7 +62,13 @@ impl Scripts {
                 "read_write",
                 "read_release"
             ),
-            read_write_holders: script!("read_write_kind", "counter", "queue", "read_write", "read_write_holders"),
+            read_write_holders: script!(
+                "read_write_kind",
+                "counter",
+                "queue",
+                "read_write",
+                "read_write_holders"
+            ),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
-use std::future::ready;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -10,16 +9,15 @@ use tokio::time::timeout;
 
 use super::backend::{Redis, millis};
 use super::builder::RedisBuilder;
-use super::connection::{Boxed, Error, ErrorKind, Timing};
+use super::connection::{Error, ErrorKind, Timing};
 use super::fake::{EVENT_LIMIT, Fake, alive, layout};
 use super::queue::QueueKind;
 use super::topology::cluster::ShardedMessages;
 use crate::backend::{
     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, NextWaiter, QueuePosition,
-    ReleaseOutcome, Runtime as _,
+    ReleaseOutcome,
 };
 use crate::support::sync::Mutex;
-use crate::support::sync::atomic::{AtomicUsize, Ordering};
 
 /// An invalid reply: ends the connection, and the command is sent again.
 const LOST: &str = "?\r\n";

@@ -241,7 +241,7 @@ mod built_in {
             let introduction = ConnectOptions { tls, ..ConnectOptions::default() };
             let common = Arc::new(Common::new(Timing::default(), TokioRuntime::current()));
             let info = "rediss://127.0.0.1".into_connection_info().unwrap();
-            let error = Dialer::new(info, introduction, &common).unwrap_err();
+            let error = Dialer::new(info, introduction, &common).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Certificate);
         }
     }

@@ -287,7 +287,6 @@ mod tests {
 
     const HERE: Source = Source::Node(0);
 
-    #[derive(Debug)]
     struct ShardedTopology(Arc<dyn Topology>);
 
     impl Topology for ShardedTopology {
@@ -301,10 +300,6 @@ mod tests {
 
         fn messages(&self) -> Messages {
             Messages::Sharded
-        }
-
-        fn with_own_connections(&self) -> Arc<dyn Topology> {
-            self.0.with_own_connections()
         }
     }
 

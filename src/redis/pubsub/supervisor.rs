@@ -153,8 +153,6 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
     use ::redis::RedisResult;
     use tokio::sync::watch;
 
@@ -229,16 +227,6 @@ mod tests {
         fn refresh_in_background(&self) {
             // Ordering: Relaxed, the test is single-threaded.
             self.looks.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn with_own_connections(&self) -> Arc<dyn Topology> {
-            unreachable!("it is asked for messages only")
-        }
-    }
-
-    impl fmt::Debug for Nodes {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Nodes")
         }
     }
 

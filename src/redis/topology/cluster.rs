@@ -6,7 +6,6 @@
 mod layout;
 mod nodes;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,8 +17,8 @@ use crate::lock::NameError;
 use crate::support::runtime::Runtime;
 
 use super::super::connection::{
-    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, ErrorKind, Known, Meaning,
-    MultiplexedConnection, Push, Server, ServerEpoch, WireRequest,
+    Address, Boxed, Common, ConnectOptions, Dialer, Error, ErrorKind, Known, Meaning, MultiplexedConnection,
+    Push, Server, ServerEpoch, WireRequest,
 };
 use super::contract::{Hop, Messages, Node, Topology};
 use super::url::parse;
@@ -85,9 +84,8 @@ pub(super) async fn connect(
         ShardedMessages::Off => false,
     };
     let messages = if sharded { Messages::Sharded } else { Messages::Plain };
-    let any = Arc::new(AnyNode::new(Arc::clone(&nodes)));
-    let commands = Connection::new(any.clone(), common, None);
-    let any = Arc::new(Node { number: 0, commands, listening: any });
+    let any = Arc::new(AnyNode { nodes: Arc::clone(&nodes), last: watch::Sender::new(None) });
+    let any = Node::new(0, Arc::clone(&any) as Arc<dyn Server>, any, common);
     Ok(Arc::new(Cluster { nodes, messages, any }))
 }
 
@@ -152,26 +150,12 @@ impl Topology for Cluster {
         Some(Hop { node, asking: false })
     }
 
-    fn look_again(&self) -> Boxed<'_, ()> {
-        Box::pin(async { _ = self.nodes.refresh(None).await })
-    }
-
     fn refresh_in_background(&self) {
         self.nodes.refresh_soon(None);
     }
 
-    fn with_own_connections(&self) -> Arc<dyn Topology> {
-        unreachable!("refused when connecting")
-    }
-
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         check_name(name)
-    }
-}
-
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("nodes", &self.nodes).finish_non_exhaustive()
     }
 }
 
@@ -197,12 +181,6 @@ fn node_urls(url: &str) -> Option<Vec<String>> {
 struct AnyNode {
     nodes: Arc<Nodes>,
     last: watch::Sender<Known>,
-}
-
-impl AnyNode {
-    fn new(nodes: Arc<Nodes>) -> Self {
-        Self { nodes, last: watch::Sender::new(None) }
-    }
 }
 
 impl Server for AnyNode {
@@ -343,7 +321,7 @@ mod tests {
         let all = layout(&[(0, SLOTS - 1, &[1])]);
         knows.answer(alive(move |command| (command == LOOK).then(|| all.clone())));
         let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:2", knows.port);
-        let error = connected(&url, ShardedMessages::Auto).await.unwrap_err();
+        let error = connected(&url, ShardedMessages::Auto).await.err().unwrap();
         assert!(error.to_string().contains("cannot connect to Redis at 127.0.0.1:2"), "{error}");
     }
 

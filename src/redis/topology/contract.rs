@@ -1,6 +1,5 @@
 //! [`Topology`]: the contract for finding the connection of a key or a channel.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ::redis::RedisError;
@@ -8,9 +7,9 @@ use ::redis::RedisError;
 use crate::backend::LockName;
 use crate::lock::NameError;
 
-use super::super::connection::{Boxed, Connection, Server};
+use super::super::connection::{Common, Connection, Server};
 
-pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Topology: Send + Sync + 'static {
     /// Returns the node of `key`, for commands; `None` if no node has the key's slot now.
     fn node(&self, key: &str) -> Option<Arc<Node>>;
 
@@ -38,15 +37,8 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Looks for the nodes, or begins to, after a node did not serve a command.
-    fn look_again(&self) -> Boxed<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
+    /// Begins to look for the nodes, after a node did not answer or serve a command.
     fn refresh_in_background(&self) {}
-
-    /// Returns this topology with connections of its own, for commands that block others.
-    fn with_own_connections(&self) -> Arc<dyn Topology>;
 
     /// Fails if the keys of a lock of this name cannot be kept together.
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
@@ -61,6 +53,18 @@ pub(crate) struct Node {
     pub(crate) number: u64,
     pub(crate) commands: Connection,
     pub(crate) listening: Arc<dyn Server>,
+}
+
+impl Node {
+    /// `listening`: like `server`, for the connection that listens.
+    pub(crate) fn new(
+        number: u64,
+        server: Arc<dyn Server>,
+        listening: Arc<dyn Server>,
+        common: &Arc<Common>,
+    ) -> Arc<Self> {
+        Arc::new(Self { number, commands: Connection::new(server, common, None), listening })
+    }
 }
 
 pub(crate) struct Hop {

@@ -10,6 +10,7 @@ use crate::support::runtime::{Runtime, shielded};
 
 use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
 use super::contract::{Hop, Topology};
+use super::single::Single;
 
 /// How often a command may have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub(crate) enum Sent {
     Again,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Router {
     topology: Arc<dyn Topology>,
     common: Arc<Common>,
@@ -27,6 +28,12 @@ pub(crate) struct Router {
 impl Router {
     pub(crate) fn new(topology: Arc<dyn Topology>, common: Arc<Common>) -> Self {
         Self { topology, common }
+    }
+
+    /// Returns a router over a connection of its own, for commands that block others. Not for a Cluster.
+    pub(crate) fn with_own_connection(&self) -> Option<Self> {
+        let server = Arc::clone(&self.topology.source("")?.listening);
+        Some(Self::new(Arc::new(Single::of(server, &self.common)), Arc::clone(&self.common)))
     }
 
     pub(crate) fn topology(&self) -> &Arc<dyn Topology> {
@@ -119,11 +126,7 @@ impl Router {
                     if meaning.is_some() || hop.is_none() {
                         refusal.get_or_insert_with(|| error.clone());
                     }
-                    tokio::select! {
-                        biased;
-                        () = self.topology.look_again() => {}
-                        () = runtime.sleep_until(give_up) => {}
-                    }
+                    self.topology.refresh_in_background();
                 }
             }
             let is_urgent = is_urgent && redirects <= MAX_REDIRECTS;
@@ -152,8 +155,6 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
     use ::redis::{Cmd, RedisError, RedisResult};
     use tokio::sync::watch;
 
@@ -229,15 +230,13 @@ mod tests {
         nodes: Vec<Arc<Node>>,
         /// Index of the key's server after each look.
         ways: Vec<Option<usize>>,
-        looks: AtomicUsize,
         refreshes: AtomicUsize,
         heard: Heard,
     }
 
     impl Topology for Stage {
         fn node(&self, _: &str) -> Option<Arc<Node>> {
-            let (looks, refreshes) = self.seen();
-            let way = self.ways[(looks + refreshes).min(self.ways.len() - 1)];
+            let way = self.ways[self.seen().min(self.ways.len() - 1)];
             way.map(|node| Arc::clone(&self.nodes[node]))
         }
 
@@ -252,26 +251,9 @@ mod tests {
             Some(Hop { node: Arc::clone(node), asking: error.code() == Some("ASK") })
         }
 
-        fn look_again(&self) -> Boxed<'_, ()> {
-            Box::pin(async {
-                // Ordering: Relaxed, a single thread.
-                self.looks.fetch_add(1, Ordering::Relaxed);
-            })
-        }
-
         fn refresh_in_background(&self) {
-            // Ordering: Relaxed, as above.
+            // Ordering: Relaxed, a single thread.
             self.refreshes.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn with_own_connections(&self) -> Arc<dyn Topology> {
-            unreachable!("it is asked for commands only")
-        }
-    }
-
-    impl fmt::Debug for Stage {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Stage")
         }
     }
 
@@ -297,15 +279,14 @@ mod tests {
                 }
                 nodes.push(Arc::new(Node { number: number as u64, commands, listening: server }));
             }
-            let (looks, refreshes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let stage = Arc::new(Self { nodes, ways: ways.to_vec(), looks, refreshes, heard });
+            let stage = Arc::new(Self { nodes, ways: ways.to_vec(), refreshes: AtomicUsize::new(0), heard });
             let router = Router::new(Arc::clone(&stage) as Arc<dyn Topology>, common);
             (stage, router)
         }
 
-        fn seen(&self) -> (usize, usize) {
+        fn seen(&self) -> usize {
             // Ordering: Relaxed, as above.
-            (self.looks.load(Ordering::Relaxed), self.refreshes.load(Ordering::Relaxed))
+            self.refreshes.load(Ordering::Relaxed)
         }
 
         fn heard(&self) -> Vec<String> {
@@ -347,7 +328,7 @@ mod tests {
         assert_eq!(reply.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET", "b:GET", "a:GET", "b:GET", "a:GET", "b:GET"]);
         assert!(stage.pause_after(4) >= RETRY_PAUSES.0 / 2, "{:?}", stage.pause_after(4));
-        assert_eq!(stage.seen(), (0, 0));
+        assert_eq!(stage.seen(), 0);
 
         let (stage, router) = Stage::new(&[Ok(&["-ASK 7 b:1\r\n"]), Ok(&[DONE])], &[Some(0)]).await;
         assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Once);
@@ -360,13 +341,13 @@ mod tests {
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert_eq!(stage.heard(), ["a:GET"; 3]);
         assert!(stage.pause_after(0) >= RETRY_PAUSES.0 / 2 && stage.pause_after(1) >= RETRY_PAUSES.0);
-        assert_eq!(stage.seen(), (2, 0));
+        assert_eq!(stage.seen(), 2);
 
         let keys = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
         assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= RETRY_PAUSES.0 / 2);
-        assert_eq!(stage.seen(), (0, 0));
+        assert_eq!(stage.seen(), 0);
 
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
         let request = WireRequest { patient: false, ..get(LIMIT) };
@@ -380,13 +361,13 @@ mod tests {
         let (stage, router) = Stage::new(&[Ok(&[BREAK]), Ok(&[DONE])], &[Some(0), Some(1)]).await;
         assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Again);
         assert_eq!(stage.heard(), ["a:GET", "b:GET"]);
-        assert_eq!(stage.seen(), (0, 1));
+        assert_eq!(stage.seen(), 1);
 
         let (stage, router) = Stage::new(&[Ok(&[BREAK])], &[Some(0)]).await;
         let request = WireRequest { again: false, ..get(LIMIT) };
         let error = router.send::<String>(&request).await.unwrap_err();
         assert_eq!((error.kind(), stage.heard().len()), (ErrorKind::Unknown, 1));
-        assert_eq!(stage.seen(), (0, 1));
+        assert_eq!(stage.seen(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -396,7 +377,7 @@ mod tests {
         for (ways, limit) in [([Some(0), Some(1)], SHORT), ([Some(1), Some(0)], 4 * SHORT)] {
             let (stage, router) = Stage::new(&[Ok(&[DOWN]), gone], &ways).await;
             assert_eq!(sent(&router, limit).await.unwrap_err().kind(), ErrorKind::Refused);
-            assert!(stage.seen().0 > 0);
+            assert!(stage.seen() > 0);
         }
         let (_, router) = Stage::new(&[gone], &[None, Some(0)]).await;
         let error = sent(&router, SHORT).await.unwrap_err();
@@ -415,7 +396,7 @@ mod tests {
         let (unknown, gone) = (Err(ErrorKind::UnknownMaster), Err(ErrorKind::Connection));
         let (stage, router) = Stage::new(&[unknown], &[Some(0)]).await;
         assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::UnknownMaster);
-        assert_eq!(stage.seen(), (0, 0));
+        assert_eq!(stage.seen(), 0);
         for (first, told) in [(Ok(&[DOWN, DONE][..]), Sent::Once), (Ok(&[BREAK, DONE]), Sent::Again)] {
             let (stage, router) = Stage::new(&[first, unknown], &[Some(0), Some(1), Some(0)]).await;
             assert_eq!(sent(&router, LIMIT).await.unwrap(), told);
@@ -423,7 +404,7 @@ mod tests {
         }
         let (stage, router) = Stage::new(&[Ok(&[DONE]), gone], &[Some(1), Some(0)]).await;
         assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
-        assert_eq!((stage.heard().len(), stage.seen()), (1, (1, 0)));
+        assert_eq!((stage.heard().len(), stage.seen()), (1, 1));
     }
 
     /// The lock rolls back an acquisition that may have run, not a refused acquisition.

@@ -1,22 +1,18 @@
 //! [`Single`]: the topology of one server; and [`Fixed`]: a server at a fixed address.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ::redis::{RedisResult, cmd};
 use tokio::sync::watch;
 
 use super::super::connection::{
-    Address, Boxed, Common, ConnectOptions, Connection, Dialer, Error, Known, Meaning, MultiplexedConnection,
-    Push, Server, ServerEpoch, out_of_step,
+    Address, Boxed, Common, ConnectOptions, Dialer, Error, Known, Meaning, MultiplexedConnection, Push,
+    Server, ServerEpoch, out_of_step,
 };
 use super::contract::{Node, Topology};
 use super::url;
 
-pub(super) struct Single {
-    node: Arc<Node>,
-    common: Arc<Common>,
-}
+pub(super) struct Single(Arc<Node>);
 
 impl Single {
     pub(super) async fn connect(
@@ -33,34 +29,22 @@ impl Single {
         common: &Arc<Common>,
     ) -> Result<Arc<dyn Topology>, Error> {
         let single = Self::of(server, common);
-        single.node.commands.live().await?;
+        single.0.commands.live().await?;
         Ok(Arc::new(single))
     }
 
-    fn of(server: Arc<dyn Server>, common: &Arc<Common>) -> Self {
-        let commands = Connection::new(Arc::clone(&server), common, None);
-        let node = Arc::new(Node { number: 0, commands, listening: server });
-        Self { node, common: Arc::clone(common) }
+    pub(super) fn of(server: Arc<dyn Server>, common: &Arc<Common>) -> Self {
+        Self(Node::new(0, Arc::clone(&server), server, common))
     }
 }
 
 impl Topology for Single {
     fn node(&self, _: &str) -> Option<Arc<Node>> {
-        Some(Arc::clone(&self.node))
+        Some(Arc::clone(&self.0))
     }
 
     fn source(&self, _: &str) -> Option<Arc<Node>> {
-        Some(Arc::clone(&self.node))
-    }
-
-    fn with_own_connections(&self) -> Arc<dyn Topology> {
-        Arc::new(Self::of(Arc::clone(&self.node.listening), &self.common))
-    }
-}
-
-impl fmt::Debug for Single {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.node.commands.fmt(f)
+        Some(Arc::clone(&self.0))
     }
 }
 

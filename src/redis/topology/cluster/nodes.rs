@@ -2,8 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, cmd};
@@ -13,7 +12,7 @@ use crate::support::runtime::Runtime;
 use crate::support::sync::Mutex;
 
 use super::super::super::connection::{
-    Address, Common, Connection, Dialer, Error, ErrorKind, Meaning, MultiplexedConnection, WireRequest,
+    Address, Common, Dialer, Error, ErrorKind, Meaning, MultiplexedConnection, WireRequest,
 };
 use super::super::contract::Node;
 use super::super::single::Fixed;
@@ -33,7 +32,6 @@ pub(super) struct Nodes {
     map: Mutex<Map>,
     /// Serializes refreshes; waiters reuse the result.
     looking: tokio::sync::Mutex<()>,
-    this: Weak<Self>,
 }
 
 struct Map {
@@ -52,8 +50,7 @@ impl Nodes {
     pub(super) fn new(dialer: Arc<Dialer>, common: Arc<Common>, seeds: Vec<Address>) -> Arc<Self> {
         let owners = vec![None; usize::from(SLOTS)];
         let map = Mutex::new(Map { known: HashMap::new(), owners, numbers: 0, looks: 0, turn: 0 });
-        let looking = tokio::sync::Mutex::default();
-        Arc::new_cyclic(|this| Self { dialer, common, seeds, map, looking, this: Weak::clone(this) })
+        Arc::new(Self { dialer, common, seeds, map, looking: tokio::sync::Mutex::default() })
     }
 
     fn node(&self, map: &mut Map, address: Address) -> Arc<Node> {
@@ -63,10 +60,9 @@ impl Nodes {
                 let server = Fixed::new(Arc::clone(&self.dialer), Some(new.key().clone()));
                 // A node cut off from the others receives no messages.
                 let listening = server.asked("CLUSTER INFO", |connection| Box::pin(in_touch(connection)));
-                let commands = Connection::new(Arc::new(server), &self.common, None);
-                let listening = Arc::new(listening);
                 map.numbers += 1;
-                Arc::clone(new.insert(Arc::new(Node { number: map.numbers, commands, listening })))
+                let (server, listening) = (Arc::new(server), Arc::new(listening));
+                Arc::clone(new.insert(Node::new(map.numbers, server, listening, &self.common)))
             }
         }
     }
@@ -106,8 +102,8 @@ impl Nodes {
     }
 
     /// Learns the owners of the slots anew, from `first` if possible. Continues if the caller is dropped.
-    pub(super) async fn refresh(&self, first: Option<Arc<Node>>) -> Result<(), Error> {
-        let Some(this) = self.this.upgrade() else { return Ok(()) };
+    pub(super) async fn refresh(self: &Arc<Self>, first: Option<Arc<Node>>) -> Result<(), Error> {
+        let this = Arc::clone(self);
         let looked = self.common.runtime.spawn_for(async move {
             let looks = this.map.lock().looks;
             let _turn = this.looking.lock().await;
@@ -122,8 +118,8 @@ impl Nodes {
         looked.await.unwrap_or_else(|| Err(Error::runtime_ended()))
     }
 
-    pub(super) fn refresh_soon(&self, first: Option<Arc<Node>>) {
-        let Some(this) = self.this.upgrade() else { return };
+    pub(super) fn refresh_soon(self: &Arc<Self>, first: Option<Arc<Node>>) {
+        let this = Arc::clone(self);
         self.common.runtime.spawn(async move {
             // Best effort: a caller that needs the result refreshes by itself.
             let _ = this.refresh(first).await;
@@ -212,13 +208,6 @@ async fn ask(node: &Node, limit: Duration, now: Instant) -> Result<Vec<Shard>, E
 
 fn is_disabled(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("cluster support disabled"))
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.map.lock().known.len();
-        f.debug_struct("Nodes").field("known", &known).finish_non_exhaustive()
-    }
 }
 
 /// Fails if the node is cut off from the others, which forward the messages.
