@@ -18,6 +18,7 @@ mod in_flight;
 mod live;
 mod request;
 mod timing;
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::panic::AssertUnwindSafe;
@@ -44,7 +45,8 @@ pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, Push, Server, S
 pub(crate) use self::request::{Line, WireRequest};
 use self::timing::random_part;
 pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
-pub(crate) use self::tls::BUILT_IN as TLS_IS_BUILT_IN;
+
+pub(crate) const TLS_IS_BUILT_IN: bool = cfg!(feature = "tls");
 
 /// Handle to a supervised connection; cloned handles share the connection.
 #[derive(Clone)]

@@ -13,6 +13,7 @@ use ::redis::{
 use super::common::Common;
 use super::error::Error;
 use super::live::{self, Boxed, MultiplexedConnection, Push};
+#[cfg(feature = "tls")]
 use super::tls::{Connector, Tls};
 
 /// The system's keepalive counts whole seconds and rejects zero; Linux accepts at most nine hours.
@@ -28,6 +29,7 @@ pub(crate) struct ConnectOptions {
     pub(crate) instead: (Option<String>, Option<String>),
     pub(crate) credentials: Option<CredentialsCallback>,
     pub(crate) name: Option<String>,
+    #[cfg(feature = "tls")]
     pub(crate) tls: Tls,
     pub(crate) address_map: Option<AddressMap>,
 }
@@ -44,6 +46,7 @@ impl ConnectOptions {
 pub(crate) struct Dialer {
     info: ConnectionInfo,
     introduction: ConnectOptions,
+    #[cfg(feature = "tls")]
     tls: Option<Connector>,
     common: Arc<Common>,
 }
@@ -74,6 +77,7 @@ impl Dialer {
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
         Client::open(info.clone()).map_err(Error::unusable_url)?;
         Ok(Self {
+            #[cfg(feature = "tls")]
             tls: introduction.tls.connector(info.addr())?,
             info,
             introduction,
@@ -135,6 +139,7 @@ impl Dialer {
     ) -> Result<MultiplexedConnection, Error> {
         let Common { timing, runtime, .. } = &*self.common;
         let failed = |error| Error::introduction(&info.addr().to_string(), error);
+        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return tls.dial(runtime, &info, config, timing.connect).await;
         }

@@ -91,21 +91,10 @@ impl Subscriber {
     /// Keeps the subscriptions as the table says, until the sender of changes is gone.
     pub(super) async fn run(mut self) {
         loop {
-            let dialled = {
-                let live = self.connection.live();
-                tokio::pin!(live);
-                loop {
-                    tokio::select! {
-                        biased;
-                        live = &mut live => break live,
-                        change = self.changes.recv() => match change {
-                            // Removes a row that is over. The next connection subscribes to the others.
-                            Some(channel) => _ = self.shared.channels.is_wanted(&channel, self.here),
-                            None => return,
-                        },
-                    }
-                }
-            };
+            let dialled = self.connection.live().await;
+            if self.changes.is_closed() {
+                return;
+            }
             // The connection itself pauses before the next dial.
             let Ok(live) = dialled else { continue };
             // Forget notices of the previous connection.
