@@ -289,15 +289,6 @@ fn refused_courtesy_is_told_once(record: &Record, server: &RedisServer) {
     let channel = &*refused.fields["channel"];
     assert!(refused.level == Level::WARN && channel.starts_with("left:latchwork:{left}:call:"), "{channel}");
 
-    // Nor may the user publish the second kind of messages, for which part of a fleet may wait.
-    if !is_older_than_7() {
-        run("ACL SETUSER courteous -spublish");
-    }
-    let both =
-        Redis::builder().publish_both_kinds(true).blocking_connect(&url_of("courteous", server)).unwrap();
-    LockClient::new(both).get_lock("both").unwrap().lock().unwrap().unlock().unwrap();
-    assert_eq!(record.wait_for("message of the other kind not published", None).level, Level::WARN);
-
     let seen = record.0.lock().unwrap();
     let told = seen.iter().filter(|seen| seen.fields["message"].starts_with("CLIENT KILL is refused"));
     assert_eq!(told.map(|seen| seen.level).collect::<Vec<_>>(), [Level::WARN]);

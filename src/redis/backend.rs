@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
+use ::redis::{Cmd, cmd};
 use futures_util::stream::{self, StreamExt};
 
 use crate::backend::{
@@ -24,7 +24,7 @@ use super::keys::Nonces;
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
-use super::topology::{Messages, Router, Sent};
+use super::topology::{Router, Sent};
 use crate::support::runtime::TokioRuntime;
 
 /// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
@@ -77,7 +77,6 @@ pub struct Redis {
     pub(super) registry: Registry<RedisTransport>,
     pub(super) common: Arc<Common>,
     pub(super) late: Arc<LateAttempts>,
-    pub(super) publishes_both: bool,
     pub(super) nonces: Arc<Nonces>,
     /// Indexed by `QueueKind`.
     pub(super) hand_off_stats: Arc<[HandOffStats; 2]>,
@@ -288,8 +287,8 @@ impl Redis {
             let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, &"", calls);
             let request = self.request(&self.scripts.force_release, name, &words);
             // Not resent: another owner may hold the lock by then.
-            let request = WireRequest { again: false, patient: !calls, ..request };
-            self.send_and_tell(&self.router, &request, name).await
+            let request = WireRequest { again: false, patient: !calls, line: Line::GiveBack, ..request };
+            self.router.send(&request).await
         };
         freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
     }
@@ -302,13 +301,12 @@ impl Redis {
             command.arg(keys::waiters(name));
         }
         command.arg(keys::Shown(id)).arg(keys::channel(name));
-        let knows_all = self.knows_all_listeners();
-        if self.publish() != "publish" || self.publishes_both || !knows_all {
-            let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
-            command.arg(self.publish()).arg(other);
-            if !knows_all {
-                command.arg(1);
-            }
+        let knows_all = topology.knows_all_listeners();
+        if self.publish() != "publish" || !knows_all {
+            command.arg(self.publish());
+        }
+        if !knows_all {
+            command.arg(1);
         }
     }
 
@@ -342,12 +340,6 @@ impl Redis {
 
     pub(super) fn publish(&self) -> &'static str {
         self.router.topology().messages().publish()
-    }
-
-    pub(super) fn knows_all_listeners(&self) -> bool {
-        let topology = self.router.topology();
-        // Messages of the other kind go to subscribers at any node.
-        topology.knows_all_listeners() && !(self.publishes_both && topology.messages() == Messages::Sharded)
     }
 
     /// The router of attempts, and of their rollbacks: no rollback overtakes its attempt.
@@ -406,7 +398,7 @@ impl Redis {
         let free = |calls: bool| async move {
             let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, id, calls);
             let request = self.request(&self.scripts.release, name, &words);
-            self.send_and_tell(router, &WireRequest { patient: !calls, ..request }, name).await
+            router.send(&WireRequest { patient: !calls, line: Line::GiveBack, ..request }).await
         };
         let (heard, sent): (i64, Sent) = or_without_calls(free(true).await, || free(false)).await?;
         Ok(match usize::try_from(heard) {
@@ -420,33 +412,6 @@ impl Redis {
             Err(_) if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             Err(_) => ReleaseOutcome::NotHeld,
         })
-    }
-
-    /// Sends a command that may free a lock, then a message of the other kind if both kinds are published.
-    async fn send_and_tell<T: FromRedisValue + Send>(
-        &self,
-        router: &Router,
-        request: &WireRequest<'_>,
-        name: &LockName,
-    ) -> Result<(T, Sent), Error> {
-        let request = &WireRequest { line: Line::GiveBack, ..request.clone() };
-        if !self.publishes_both {
-            return router.send(request).await;
-        }
-        let channel = &*keys::channel(name.as_str());
-        let mut publish = cmd(router.topology().messages().other().publish());
-        publish.arg(channel).arg(keys::UNLOCK_MESSAGE);
-        let request = WireRequest { followed_by: Some(publish), ..request.clone() };
-        let ((reply, told), sent): ((T, Result<Value, RedisError>), Sent) = router.send(&request).await?;
-        if let Err(_refusal) = told {
-            event!(
-                WARN,
-                channel,
-                error = &_refusal as &dyn std::error::Error,
-                "message of the other kind not published"
-            );
-        }
-        Ok((reply, sent))
     }
 
     async fn renew_all(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {

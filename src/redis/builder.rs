@@ -97,7 +97,6 @@ pub struct RedisBuilder {
     introduction: ConnectOptions,
     replicas: Option<Replicas>,
     topology: Options,
-    publishes_both: bool,
 }
 
 impl RedisBuilder {
@@ -218,15 +217,6 @@ impl RedisBuilder {
         self
     }
 
-    /// Publishes each message both sharded and plain, whichever kind this client listens to. For moving a
-    /// fleet from one kind to the other: first all clients publish both, then all
-    /// [listen](Self::sharded_messages) to the other kind, then all stop publishing both.
-    #[cfg(feature = "cluster")]
-    pub fn publish_both_kinds(mut self, both: bool) -> Self {
-        self.publishes_both = both;
-        self
-    }
-
     /// Sets the issuer's certificate, or several concatenated, in PEM: trusted in place of the system's.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -310,7 +300,6 @@ impl RedisBuilder {
         let router = Router::new(topology, Arc::clone(&common));
         let acquisitions = self.replicas.and_then(|replicas| Some((router.with_own_connection()?, replicas)));
         let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
-        let publishes_both = self.publishes_both;
         Ok(Redis {
             router,
             acquisitions,
@@ -318,7 +307,6 @@ impl RedisBuilder {
             registry,
             common,
             late,
-            publishes_both,
             nonces,
             hand_off_stats: Arc::default(),
         })

@@ -77,16 +77,13 @@ impl Redis {
     /// A call with the keys and arguments common to all scripts of the kind. `releases`: may free the lock.
     pub(super) fn call(&self, kind: QueueKind, name: &LockName, releases: bool) -> ScriptCall {
         let (topology, lock) = (self.router.topology(), name.as_str());
-        // Grants, too: some clients of the fleet listen to the other kind already, unknown to the node.
-        let other = if self.publishes_both { topology.messages().other().publish() } else { "" };
-        let knows_all = self.knows_all_listeners();
         let [queue, positions] = kind.queue(lock);
         let (beside, channel) = match kind {
             QueueKind::Fair => (vec![keys::redisson_queue(lock)], keys::channel(lock)),
             QueueKind::ReadWrite => (keys::waiting_readers(lock).into(), keys::read_write_channel(lock)),
         };
         let stats = &self.hand_off_stats[kind as usize];
-        let common = [self.publish(), other, if knows_all { "1" } else { "0" }];
+        let common = [self.publish(), if topology.knows_all_listeners() { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
         let (grants, granted) = (kind.grants(lock), keys::GRANTED.to_owned());
         args.extend([channel, keys::UNLOCK_MESSAGE.to_owned(), grants, granted]);

@@ -69,7 +69,7 @@ impl Redis {
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
             // Arguments of changes only are empty.
-            let args = ["", "", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
+            let args = ["", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
             let ((writer, next, readers, other), _): (Page, Sent) = self.router.send(&request).await?;
@@ -99,19 +99,10 @@ impl Redis {
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.args.push(keys::id(id));
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
-        let reply = ended(name, reply)?;
+        let ended = matches!(reply, Reply::Number(reply) if self.released(kind, name, reply));
         // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
-        let did_read = self.released(kind, name, reply) || sent == Sent::Again;
+        let did_read = ended || sent == Sent::Again;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
-    }
-}
-
-/// The script replies with numbers only; another server might not.
-fn ended(name: &LockName, reply: Reply) -> Result<i64, Error> {
-    match reply {
-        Reply::Number(reply) => Ok(reply),
-        Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
-        Reply::Token(_) => Ok(1),
     }
 }
 
@@ -125,14 +116,6 @@ mod tests {
 
     use super::super::hostile::{WORDS, attack, reply};
     use super::*;
-
-    #[test]
-    fn end_of_a_read_is_read_of_any_reply() {
-        let name = LockName::new("orders").unwrap();
-        assert!(matches!(ended(&name, Reply::Number(0)), Ok(0)));
-        assert!(matches!(ended(&name, Reply::Token(7)), Ok(1)));
-        assert!(ended(&name, Reply::Mode("lock".to_owned())).is_err());
-    }
 
     #[test]
     fn hostile_pages_of_holders_are_read_or_refused() {

@@ -256,19 +256,6 @@ async fn lease_query_and_renewal_of_a_short_lease_get_time_to_answer() {
 }
 
 #[tokio::test]
-async fn message_of_the_other_kind_is_published_where_both_are_wanted() {
-    let (redis, fake) = connect(Redis::builder(), &[NO]).await;
-    assert_eq!(release(&redis, Mode::Plain).await.unwrap(), RELEASED);
-    assert_eq!(fake.count("spublish"), 0);
-    for told in [NO, REFUSED] {
-        let both = Redis::builder().publish_both_kinds(true);
-        let (redis, fake) = connect(both, &[NO, told]).await;
-        assert_eq!(release(&redis, Mode::Plain).await.unwrap(), RELEASED);
-        assert_eq!(fake.heard("spublish"), ["spublish redisson_lock__channel:{orders} 0"]);
-    }
-}
-
-#[tokio::test]
 async fn holders_are_asked_for_page_by_page() {
     const FIRST: &str = "*4\r\n_\r\n*2\r\n$1\r\n7\r\n$1\r\n8\r\n*1\r\n*2\r\n$3\r\none\r\n:5\r\n_\r\n";
     const LAST: &str = "*4\r\n_\r\n_\r\n*1\r\n*2\r\n$3\r\ntwo\r\n:6\r\n_\r\n";
@@ -311,26 +298,18 @@ async fn cluster_locks_are_renewed_per_node_and_names_have_a_slot() {
     assert!(redis.check_name(&name()).is_ok());
 }
 
-/// The publishing command, the command of the other kind, and `1` if the node knows all listeners.
+/// The publishing command, and `1` if the node knows all listeners.
 #[tokio::test]
-async fn scripts_publish_in_the_kinds_that_are_wanted() {
-    for (sharded, both, wanted) in [
-        (ShardedMessages::On, false, "spublish  1"),
-        (ShardedMessages::On, true, "spublish publish 0"),
-        (ShardedMessages::Off, false, "publish  0"),
-        (ShardedMessages::Off, true, "publish spublish 0"),
-    ] {
-        let builder = Redis::builder().sharded_messages(sharded).publish_both_kinds(both);
-        let (redis, nodes) = cluster(builder).await;
+async fn scripts_publish_in_the_kind_that_is_wanted() {
+    for (sharded, wanted) in [(ShardedMessages::On, "spublish 1"), (ShardedMessages::Off, "publish 0")] {
+        let (redis, nodes) = cluster(Redis::builder().sharded_messages(sharded)).await;
         release(&redis, Mode::Fair).await.unwrap();
         let heard = nodes.each_ref().map(|node| node.heard("EVALSHA")).concat();
-        assert!(heard[0].contains(&format!(" {wanted} ")), "{sharded:?} {both}: {heard:?}");
+        assert!(heard[0].contains(&format!(" {wanted} ")), "{sharded:?}: {heard:?}");
     }
-    for (both, wanted) in [(false, "publish  1"), (true, "publish spublish 1")] {
-        let (redis, fake) = connect(Redis::builder().publish_both_kinds(both), &[YES]).await;
-        release(&redis, Mode::Fair).await.unwrap();
-        assert!(fake.heard("EVALSHA")[0].contains(&format!(" {wanted} ")), "{both}");
-    }
+    let (redis, fake) = connect(Redis::builder(), &[YES]).await;
+    release(&redis, Mode::Fair).await.unwrap();
+    assert!(fake.heard("EVALSHA")[0].contains(" publish 1 "));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use latchwork::backend::{AcquireOutcome, Backend as _, LockName, Mode, QueuePosi
 use latchwork::redis::{Redis, ShardedMessages};
 use latchwork_testkit::RedisCluster;
 
-use crate::nodes::{eventually, keys, name_at, redis, soon, subscribers};
+use crate::nodes::{keys, name_at, redis, soon};
 use latchwork_conformance::commands::{Commands as _, RELEASED};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -65,30 +65,4 @@ async fn grant_is_a_sharded_message_and_deaf_clients_are_passed_over() {
 #[tokio::test]
 async fn grant_is_a_plain_message_and_no_waiter_is_passed_over() {
     grant_is_told_to_its_waiter(ShardedMessages::Off, false).await;
-}
-
-#[tokio::test]
-async fn publisher_of_both_kinds_grants_to_listeners_of_either() {
-    let cluster = RedisCluster::start_with(&[]);
-    for own in [ShardedMessages::Off, ShardedMessages::On] {
-        let builder = Redis::builder().sharded_messages(own).publish_both_kinds(true);
-        let releases = builder.connect(&cluster.url()).await.unwrap();
-        for listens in [ShardedMessages::Off, ShardedMessages::On] {
-            let waits = redis(&cluster, listens).await;
-            let name = LockName::new(&name_at(&cluster, 0, "both")).unwrap();
-            two_wait(&releases, &name).await;
-            let channel = waits.channels(Mode::Fair, &name, &id(2).client_id()).own;
-            let subscription = waits.registry().subscribe(&channel);
-            soon("the subscription", subscription.subscribed()).await.unwrap();
-            releases.release(Mode::Fair, &name, &id(1), None).await.unwrap();
-            soon("the grant", subscription.wait()).await.consume();
-            assert_eq!(holder(&releases, &name).await, Some(id(2)));
-            for number in [3, 2] {
-                releases.release(Mode::Fair, &name, &id(number), None).await.unwrap();
-            }
-            drop(subscription);
-            eventually("the end", async || subscribers(&cluster, &channel) == 0).await;
-        }
-    }
-    assert_eq!(keys(&cluster), [""; 0]);
 }

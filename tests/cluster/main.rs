@@ -1,7 +1,6 @@
 //! The Redis backend over several servers: Clusters, Sentinels, and replicas that confirm acquisitions.
 
 mod all_or_nothing;
-mod both_kinds;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod failover;

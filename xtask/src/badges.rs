@@ -20,7 +20,6 @@ const PARTS: [(&str, &str, &str); 11] = [
     ("blocking/struct.LockClient.html", "method.connect", "redis"),
     ("redis/enum.ShardedMessages.html", "main-content", "cluster"),
     ("redis/struct.RedisBuilder.html", "method.sharded_messages", "cluster"),
-    ("redis/struct.RedisBuilder.html", "method.publish_both_kinds", "cluster"),
     ("redis/struct.RedisBuilder.html", "method.root_certificate", "tls"),
     ("redis/struct.RedisBuilder.html", "method.client_certificate", "tls"),
     ("backend/struct.TokioRuntime.html", "main-content", "tokio"),

@@ -2,9 +2,9 @@
 -- of called clients.
 -- KEYS: 2 the waiting clients: a sorted set of the ids that they ask by, by the start of each wait. (An id's
 -- late or repeated release takes no other id of its client out.)
--- ARGV: 2 the lock's channel, 3 the publishing command unless PUBLISH, 4 that of the other kind of messages
--- or '', 5 `1` if the server does not know of all subscribers. (The server parses each argument even if no
--- client waits, so the names of the channels are made here. See keys.rs.)
+-- ARGV: 2 the lock's channel, 3 the publishing command unless PUBLISH, 4 `1` if the server does not know of
+-- all subscribers. (The server parses each argument even if no client waits, so the names of the channels are
+-- made here. See keys.rs.)
 local function call(wanted)
     local channels, called = string.sub(KEYS[2], 1, -8) .. 'call:', 0
     for _ = 1, 500 do
@@ -15,10 +15,8 @@ local function call(wanted)
         if type(heard) ~= 'number' then
             break
         end
-        local is_asked = heard == 0 and ARGV[4] and ARGV[4] ~= ''
-        local other = is_asked and redis.pcall(ARGV[4], channel, '0')
         -- A client without a subscription is gone.
-        if heard > 0 or ARGV[5] or type(other) == 'number' and other > 0 then
+        if heard > 0 or ARGV[4] then
             called = called + 1
             if called == wanted then
                 break

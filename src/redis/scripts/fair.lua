@@ -45,9 +45,9 @@ function free(over)
     must(over[1] and 'zrem', over[1] and 'hdel')
     local foreign = redis.call('lindex', KEYS[4], '0')
     -- Publishes first, see release.lua.
-    tell(ARGV[4], ARGV[5])
+    redis.call(ARGV[1], ARGV[3], ARGV[4])
     if foreign then
-        tell(ARGV[4] .. ':' .. foreign, ARGV[5])
+        redis.call(ARGV[1], ARGV[3] .. ':' .. foreign, ARGV[4])
     end
     redis.call('del', KEYS[1])
     dequeue(over)

@@ -5,10 +5,9 @@
 -- by the time (us) at which the position ends in 16 digits, `:`, and the waiter's nonce. A grant carries the
 -- nonce, so the waiter can tell the grant from any other client's message. Then the kind's own keys; last, if
 -- tokens are wanted, their counter.
--- ARGV: 1 the publishing command, 2 the command of the other kind of messages if both are published, 3 `1` if
--- the server knows all listeners, 4 the lock's channel, 5 its message, 6 prefix of grant channels, 7 prefix
--- of grant messages, then the kind's own. Unused arguments at the end are left out. (Channels are no keys,
--- see release.lua.)
+-- ARGV: 1 the publishing command, 2 `1` if the server knows all listeners, 3 the lock's channel, 4 its message,
+-- 5 prefix of grant channels, 6 prefix of grant messages, then the kind's own. Unused arguments at the end are
+-- left out. (Channels are no keys, see release.lua.)
 -- Numbers are formatted here: the server's own conversion takes longer than most commands.
 local clock
 
@@ -60,7 +59,7 @@ local function harmless(name)
     elseif name == 'set' then
         return KEYS[6], '1', 'xx', 'keepttl'
     end
-    return ARGV[6], ''
+    return ARGV[5], ''
 end
 
 -- Fails unless the server would run each named command (false: skipped). Called before the first write: no
@@ -87,7 +86,7 @@ end
 -- `must` before a grant of the lock. The script's first write must be a removal: only the first write may be
 -- refused for lack of memory, and a removal needs none. ZREM of an unknown id also checks the right to ZREM.
 local function must_grant(...)
-    must('hset', 'hdel', 'pexpire', ARGV[1], ARGV[2] ~= '' and ARGV[2], ...)
+    must('hset', 'hdel', 'pexpire', ARGV[1], ...)
     redis.call('zrem', KEYS[2], '')
 end
 
@@ -99,13 +98,6 @@ end
 -- PEXPIRE 0 deletes the key; `must` has checked the right to PEXPIRE.
 local function end_lease(key)
     redis.call('pexpire', key, '0')
-end
-
-local function tell(channel, message)
-    redis.call(ARGV[1], channel, message)
-    if ARGV[2] ~= '' then
-        redis.call(ARGV[2], channel, message)
-    end
 end
 
 local function position(id)
@@ -139,15 +131,15 @@ local function first(id, began)
             end
             if waiter ~= id then
                 waiters[#waiters + 1] = waiter
-                channels[#channels + 1] = ARGV[6] .. string.sub(waiter, 1, 36)
+                channels[#channels + 1] = ARGV[5] .. string.sub(waiter, 1, 36)
             end
         end
         -- Ask for listeners instead of counting a message's receivers: a client may hear a message although
         -- the server counts no subscriber, and would believe a grant that was never made.
         local told
-        if waiters[1] and ARGV[3] == '1' and ARGV[1] == 'spublish' then
+        if waiters[1] and ARGV[2] == '1' and ARGV[1] == 'spublish' then
             told = redis.call('pubsub', 'shardnumsub', unpack(channels))
-        elseif waiters[1] and ARGV[3] == '1' then
+        elseif waiters[1] and ARGV[2] == '1' then
             told = redis.call('pubsub', 'numsub', unpack(channels))
         end
         local winner
@@ -243,7 +235,7 @@ local function grant(winner, over, lock)
     over[#over + 1] = winner.id
     lease(winner.id, winner.millis, lock)
     dequeue(over)
-    tell(ARGV[6] .. string.sub(winner.id, 1, 36), ARGV[7] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
+    redis.call(ARGV[1], ARGV[5] .. string.sub(winner.id, 1, 36), ARGV[6] .. string.match(winner.id, ':(%d+)', 37) .. ':' .. winner.nonce)
 end
 
 -- Reserves tokens, if any are wanted. Called before the lock is written, because this can fail.

@@ -5,7 +5,7 @@
 -- Redisson's scripts would count in it.)
 -- KEYS: 4 the waiting readers, by the time (us) until when they are remembered; 5 the readers whose turn it
 -- is, and `phase`, by the time when the turn began.
--- ARGV: 8 the message to readers, 9 prefix of readers' keys, 10 `1` to leave the lock to other clients.
+-- ARGV: 7 the message to readers, 8 prefix of readers' keys, 9 `1` to leave the lock to other clients.
 
 -- Limit of the readers' turn in us, if no reader takes the lock: then a writer gets the lock.
 local TURN = 1000000
@@ -28,7 +28,7 @@ local function reads_for(reader, holds, leases, left)
     local some = math.min(many, BATCH, left.keys)
     left.keys = left.keys - some
     for hold = 1, some do
-        local key = ARGV[9] .. reader .. ':rwlock_timeout:' .. hold
+        local key = ARGV[8] .. reader .. ':rwlock_timeout:' .. hold
         local lasts = redis.call('pttl', key)
         if lasts > -2 then
             leases[#leases + 1] = key
@@ -223,7 +223,7 @@ function free(over, lock)
     must(over[1] and 'zrem', over[1] and 'hdel')
     local turn = redis.call('exists', KEYS[5]) == 1
     -- Publishes first, see release.lua.
-    tell(ARGV[4], (lock.holder or waits(KEYS[4])) and ARGV[8] or ARGV[5])
+    redis.call(ARGV[1], ARGV[3], (lock.holder or waits(KEYS[4])) and ARGV[7] or ARGV[4])
     redis.call('del', KEYS[1])
     if turn then
         redis.call('del', KEYS[5])
@@ -237,7 +237,7 @@ function let_in(lock)
         return false
     end
     must_write_and_grant(wait and 'rename')
-    tell(ARGV[4], ARGV[8])
+    redis.call(ARGV[1], ARGV[3], ARGV[7])
     -- The first write, see `must`.
     redis.call('hset', KEYS[1], 'mode', 'read')
     take_out(lock.goes)
@@ -257,7 +257,7 @@ function gone(lock, id, began)
     local next = first(id, math.huge)
     -- (If the next writer is unknown, the readers ask in vain.)
     if not next or tonumber(redis.call('zscore', KEYS[2], next.id)) > began then
-        tell(ARGV[4], ARGV[8])
+        redis.call(ARGV[1], ARGV[3], ARGV[7])
     end
 end
 

@@ -81,13 +81,6 @@ pub(crate) enum Messages {
 }
 
 impl Messages {
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Plain => Self::Sharded,
-            Self::Sharded => Self::Plain,
-        }
-    }
-
     pub(crate) fn publish(self) -> &'static str {
         match self {
             Self::Plain => "publish",

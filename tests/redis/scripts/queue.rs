@@ -24,18 +24,15 @@ const LASTS: &str = "9000000000000000";
 #[derive(Clone, Copy, Debug)]
 struct Messages {
     publish: &'static str,
-    /// The second publishing command, if messages of both kinds go out.
-    other: &'static str,
     /// True if the server knows all listening clients.
     known: bool,
     /// Prefix of the grants' channels.
     grants: &'static str,
 }
 
-const PLAIN: Messages = Messages { publish: "publish", other: "", known: true, grants: GRANTS };
+const PLAIN: Messages = Messages { publish: "publish", known: true, grants: GRANTS };
 const WRITES: Messages = Messages { grants: read_write::GRANTS, ..PLAIN };
 const SHARDED: Messages = Messages { publish: "spublish", ..PLAIN };
-const BOTH: Messages = Messages { other: "spublish", ..PLAIN };
 const UNKNOWN: Messages = Messages { known: false, ..PLAIN };
 const SHARDED_UNKNOWN: Messages = Messages { known: false, ..SHARDED };
 
@@ -83,9 +80,9 @@ impl Stage {
     }
 
     fn eval(&mut self, text: &str, keys: &[&str], messages: Messages, own: &[&str]) -> Value {
-        let Messages { publish, other, known, grants } = messages;
+        let Messages { publish, known, grants } = messages;
         let known = if known { "1" } else { "0" };
-        let all = [publish, other, known, CHANNEL, "0", grants, "granted:"];
+        let all = [publish, known, CHANNEL, "0", grants, "granted:"];
         eval(text, keys).arg(&all).arg(own).query(&mut self.connection).unwrap()
     }
 
@@ -256,19 +253,6 @@ fn lock_is_granted_to_a_client_that_hears_it() {
                 read_until(hears, |line| line == "granted:1:1111");
             }
         }
-    }
-}
-
-#[test]
-fn message_of_both_kinds_is_heard_by_each() {
-    let mut stage = Stage::set();
-    let mut hears = stage.listen("SSUBSCRIBE");
-    let _listens = stage.listen("SUBSCRIBE");
-    for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
-        stage.leased_to(US);
-        stage.enqueue(FIRST, 1, LASTS);
-        stage.eval(text, FAIR_KEYS, BOTH, &[US]);
-        read_until(&mut hears, |line| line == "granted:1:1111");
     }
 }
 

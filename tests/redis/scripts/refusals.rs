@@ -66,7 +66,7 @@ pub(super) const FENCED_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, REDISSONS_QUEU
 
 macro_rules! args {
     ($($own:expr),*) => {
-        &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", $($own),*]
+        &["publish", "1", CHANNEL, "0", GRANTS, "granted:", $($own),*]
     };
 }
 
@@ -777,12 +777,7 @@ const HANDED_OFF: [&[&str]; 14] = [
 const RELEASES: [(&str, &str, &[&str], &[&str]); 3] = [
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
     // A node of a Cluster that does not know all subscribers.
-    (
-        FAIR_RELEASE,
-        FAIR_RELEASE_IN_FULL,
-        FAIR_KEYS,
-        &["publish", "", "0", CHANNEL, "0", GRANTS, "granted:", US],
-    ),
+    (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, &["publish", "0", CHANNEL, "0", GRANTS, "granted:", US]),
     (FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![FIRST]),
 ];
 

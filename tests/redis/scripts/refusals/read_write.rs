@@ -42,7 +42,7 @@ const FENCED_READER_KEYS: &[&str] = &[LOCK, QUEUE, POSITIONS, READERS, TURN, OUR
 /// Arguments of a script: true to leave the lock to other clients, and its own arguments.
 macro_rules! args {
     ($spare:literal $(, $own:expr)*) => {
-        &["publish", "", "1", CHANNEL, "0", GRANTS, "granted:", "1", "{s}lock:", $spare $(, $own)*]
+        &["publish", "1", CHANNEL, "0", GRANTS, "granted:", "1", "{s}lock:", $spare $(, $own)*]
     };
 }
 
@@ -77,7 +77,7 @@ pub(super) const CALLS: [Call; 19] = [
     Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
     Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1"] },
     Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] },
-    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "", "{s}lock:", "", "0", ""] },
+    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "{s}lock:", "", "0", ""] },
     Call { text: RENEW, keys: &[LOCK, OURS], args: &[LONG, "2", US] },
     Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
 ];

@@ -55,7 +55,6 @@ struct Round<'a> {
     /// In hundredths.
     strangeness: u32,
     publish: &'static str,
-    other: &'static str,
     knows_all: &'static str,
 }
 
@@ -68,13 +67,11 @@ pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
         ScriptKind::ReadWrite,
         ScriptKind::ReadWrite,
     ][rng.usize(..6)];
-    let (publish, counterpart) = if rng.bool() { ("publish", "spublish") } else { ("spublish", "publish") };
     let mut round = Round {
         name: NAMES[rng.usize(..NAMES.len())],
         kind,
         strangeness: [0, 20, 150][rng.usize(..3)],
-        publish,
-        other: if rng.u32(..4) == 0 { counterpart } else { "" },
+        publish: if rng.bool() { "publish" } else { "spublish" },
         knows_all: if rng.u32(..4) > 0 { "1" } else { "0" },
         rng,
     };
@@ -203,8 +200,7 @@ impl Round<'_> {
             true => format!("{name}:latchwork:{what}"),
             false => format!("{name}:latchwork:{{{name}}}:{what}"),
         };
-        let mut args: Vec<String> =
-            [self.publish, self.other, self.knows_all].map(str::to_owned).into_iter().collect();
+        let mut args: Vec<String> = [self.publish, self.knows_all].map(str::to_owned).into();
         args.extend([self.channel(kind), "0".to_owned()]);
         let keys = match kind {
             ScriptKind::ReadWrite => {
@@ -281,7 +277,7 @@ impl Round<'_> {
         match draw {
             0 => {
                 let (name, leases) = (self.name.to_owned(), self.read_leases());
-                let mut args = vec![String::new(); 8];
+                let mut args = vec![String::new(); 7];
                 args.extend([leases, String::new(), "0".to_owned(), String::new()]);
                 self.script(both, READ_WRITE_HOLDERS, &[name], &args)
             }
@@ -311,8 +307,8 @@ impl Round<'_> {
         let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
         let (_, args) = self.words(kind, false);
         let channel = match self.rng.u32(..3) {
-            0 => args[3].clone(),
-            _ => format!("{}{}", args[5], client_id(client)),
+            0 => args[2].clone(),
+            _ => format!("{}{}", args[4], client_id(client)),
         };
         let command = ["SUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE"]
             [self.rng.usize(..6)];
