@@ -12,7 +12,7 @@ use latchwork::blocking::LockClient;
 use latchwork::local::ThreadRuntime;
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
-use latchwork_testkit::{RedisServer, SentinelSet, is_older_than_7};
+use latchwork_testkit::{RedisServer, SentinelSet};
 use redis::FromRedisValue;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};

@@ -30,7 +30,7 @@ use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, Se
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
-use crate::support::runtime::{Runtime, shielded};
+use crate::support::runtime::{Runtime, TokioRuntime, shielded};
 use crate::support::sync::Mutex;
 
 pub(crate) use self::common::Common;
@@ -41,7 +41,7 @@ pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 use self::in_flight::{InFlight, Limit, Place};
 use self::live::Session;
-pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, Push, Server, ServerEpoch};
+pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, OwnedTask, Push, Server, ServerEpoch};
 pub(crate) use self::request::{Line, WireRequest};
 use self::timing::random_part;
 pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
@@ -265,7 +265,6 @@ impl Shared {
                 event!(DEBUG, server = &*self.server.address(), "connected");
                 let runtime = &self.common.runtime;
                 runtime.spawn(tend(Arc::downgrade(&self), live.number, live.standing.clone()));
-                runtime.spawn(Arc::clone(&live.in_flight).keep(runtime.clone()));
                 Ok(live)
             }
             Err(error) => {
@@ -299,7 +298,7 @@ impl Shared {
                 Session::of(&mut inner).await.map_err(broken)?
             }
         };
-        Ok(Live::new(number, inner, standing, session))
+        Ok(Live::new(number, inner, standing, session, &self.common.runtime))
     }
 
     /// Has the server close the connections that were given up: their commands may still arrive. If refused,
@@ -331,12 +330,7 @@ pub(crate) struct Live {
     standing: ServerEpoch,
     in_flight: Arc<InFlight>,
     session: Option<Session>,
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.in_flight.end();
-    }
+    _timer: OwnedTask,
 }
 
 impl Live {
@@ -345,8 +339,11 @@ impl Live {
         inner: MultiplexedConnection,
         standing: ServerEpoch,
         session: Option<Session>,
+        runtime: &TokioRuntime,
     ) -> Self {
-        Self { number, in_flight: Arc::new(InFlight::new(&inner)), inner, standing, session }
+        let in_flight = Arc::new(InFlight::new(&inner));
+        let _timer = OwnedTask::spawn(runtime, Arc::clone(&in_flight).keep(runtime.clone()));
+        Self { number, inner, standing, in_flight, session, _timer }
     }
 }
 
@@ -476,7 +473,6 @@ mod tests {
 
     use super::super::fake::{EVENT_LIMIT, next_command};
     use super::*;
-    use crate::support::runtime::TokioRuntime;
 
     const MOMENT: Duration = Duration::from_millis(100);
     const SECOND: Duration = Duration::from_secs(1);
@@ -877,7 +873,7 @@ mod tests {
         let (ours, server) = tokio::io::duplex(1 << 10);
         let inner = MultiplexedConnection::over(ours, &TokioRuntime::current()).await;
         let standing = ServerEpoch::until_moved(watch::Sender::new(None).subscribe());
-        (Arc::new(Live::new(number, inner, standing, None)), server)
+        (Arc::new(Live::new(number, inner, standing, None, &TokioRuntime::current())), server)
     }
 
     async fn connected() -> (State, u64) {
@@ -894,7 +890,6 @@ mod tests {
     #[tokio::test]
     async fn connection_is_closed_when_the_last_one_lets_go_of_it() {
         let (live, mut server) = live(1).await;
-        tokio::spawn(Arc::clone(&live.in_flight).keep(TokioRuntime::current()));
         {
             let now = Instant::now();
             let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);

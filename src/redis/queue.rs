@@ -107,7 +107,7 @@ impl Redis {
     /// True if the reply says that the released id held the lease. Counts the release.
     pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
         if reply > 0 {
-            self.hand_off_stats[kind as usize].count(name, reply == 2, self.now());
+            self.hand_off_stats[kind as usize].count(name, reply == 2);
         }
         reply > 0
     }

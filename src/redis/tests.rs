@@ -109,7 +109,7 @@ async fn only_releases_are_left_to_strangers_or_announced() {
     let (redis, fake) = connect(Redis::builder(), &[YES]).await;
     let stats = &redis.hand_off_stats[QueueKind::ReadWrite as usize];
     while !stats.is_enough(&name()) {
-        stats.count(&name(), false, Instant::now());
+        stats.count(&name(), false);
     }
     fake.until("PING", 2).await;
     // Returns the argument to leave the lock to other clients, and the number of PINGs before the call.

@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, RedisResult, Value};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
@@ -30,7 +31,7 @@ use crate::AsyncSemaphore;
 use crate::support::foreign::call;
 use crate::support::runtime::{Runtime, TokioRuntime};
 use crate::support::sync::Mutex;
-use crate::support::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::{Line, WireRequest};
@@ -39,10 +40,8 @@ use super::timing::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 pub(super) struct InFlight {
     state: Mutex<State>,
     pub(super) lines: Arc<Lines>,
-    /// True from a waiter's notification of the timer until the timer reads the queues.
-    has_waiters: AtomicBool,
     reader: Arc<Reader>,
-    /// Notifies the timer of an earlier limit, of a waiter, or of the connection's end.
+    /// Notifies the timer of an earlier limit, or of a waiter.
     earlier: Notify,
     answers: Arc<AtomicU64>,
 }
@@ -57,7 +56,6 @@ struct State {
     looks_at: Option<Instant>,
     /// True once a command's whole patience has passed without any reply.
     is_silent: bool,
-    is_gone: bool,
 }
 
 /// The limit of a command's wait for its reply.
@@ -112,23 +110,19 @@ pub(super) struct InSeat<'a> {
 
 impl InFlight {
     pub(super) fn new(connection: &MultiplexedConnection) -> Self {
-        let (reader, has_waiters) = (Arc::clone(&connection.reader), AtomicBool::new(false));
-        let (lines, earlier) = (Arc::default(), Notify::new());
-        Self { state: Mutex::default(), lines, has_waiters, reader, earlier, answers: Arc::default() }
+        let (reader, earlier) = (Arc::clone(&connection.reader), Notify::new());
+        Self { state: Mutex::default(), lines: Arc::default(), reader, earlier, answers: Arc::default() }
     }
 
     /// Waits in the queue for room. Returns `None` if the connection is out of use.
     pub(super) async fn enter(&self, line: Line) -> Option<Place> {
         let mut entered = pin!(self.lines.enter(line));
-        poll_fn(|task| {
-            let polled = entered.as_mut().poll(task);
-            // Ordering: SeqCst, after queueing: the timer sees the waiter, or is notified here.
-            if polled.is_pending() && !self.has_waiters.swap(true, Ordering::SeqCst) {
-                self.earlier.notify_one();
-            }
-            polled
-        })
-        .await
+        if let Some(place) = entered.as_mut().now_or_never() {
+            return place;
+        }
+        // After queueing: the timer reads the queues from now on.
+        self.earlier.notify_one();
+        entered.await
     }
 
     /// Takes a seat for a command over `connection`, to which `self` belongs.
@@ -157,13 +151,11 @@ impl InFlight {
         InSeat { in_flight: self, seat: Some(seat) }
     }
 
-    /// Runs the timer: wakes callers whose limits are over, until the connection or the runtime ends.
+    /// Runs the timer: wakes callers whose limits are over, until the runtime ends.
     pub(super) async fn keep(self: Arc<Self>, runtime: TokioRuntime) {
         let (mut due, mut invites) = (runtime.now(), None);
-        while let Some(next) = self.look(due, runtime.now()).filter(|_| !runtime.has_ended()) {
-            let earlier = self.earlier.notified();
-            // Ordering: SeqCst, before reading the queues: a waiter that the timer misses there notifies.
-            self.has_waiters.swap(false, Ordering::SeqCst);
+        while !runtime.has_ended() {
+            let (earlier, next) = (self.earlier.notified(), self.look(due, runtime.now()));
             // Waiters that come meanwhile do not postpone the invitation.
             let at = invites.unwrap_or_else(|| runtime.now() + INVITATION_LIMIT);
             invites = self.lines.have_waiters().then_some(at);
@@ -185,16 +177,12 @@ impl InFlight {
     }
 
     /// Checks the limits that were due before the reader ran, and wakes the callers whose limits are over.
-    /// Returns the time of the next check, `Some(None)` without limits, or `None` if the connection is gone.
-    fn look(&self, due: Instant, now: Instant) -> Option<Option<Instant>> {
+    /// Returns the time of the next check.
+    fn look(&self, due: Instant, now: Instant) -> Option<Instant> {
         let (mut over, answers) = (Vec::new(), self.answers());
-        // Dropped outside the mutex: a connection is foreign code.
-        let (next, _unused) = {
+        let next = {
             let mut state = self.state.lock();
-            if state.is_gone {
-                return None;
-            }
-            let State { all, free, looks_at, is_silent, .. } = &mut *state;
+            let State { all, looks_at, is_silent, .. } = &mut *state;
             for (watched, caller) in &mut *all {
                 let Some((limit, before)) = watched.as_mut().filter(|(limit, _)| limit.at <= due) else {
                     continue;
@@ -213,15 +201,10 @@ impl InFlight {
                 }
             }
             *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|(limit, _)| limit.at)).min();
-            // No seat is taken: drop them all, as the next crowd may be smaller.
-            let unused = (all.len() == free.len()).then(|| {
-                all.clear();
-                mem::take(free)
-            });
-            (*looks_at, unused)
+            *looks_at
         };
         over.iter().for_each(|caller| caller.call());
-        Some(next)
+        next
     }
 
     pub(super) fn answers(&self) -> u64 {
@@ -231,17 +214,6 @@ impl InFlight {
 
     pub(super) fn is_silent(&self) -> bool {
         self.state.lock().is_silent
-    }
-
-    /// Ends the timer, once the connection is gone.
-    pub(super) fn end(&self) {
-        // Dropped outside the mutex, as in `look`.
-        let _unused = {
-            let mut state = self.state.lock();
-            state.is_gone = true;
-            mem::take(&mut state.free)
-        };
-        self.earlier.notify_one();
     }
 }
 
@@ -422,7 +394,6 @@ impl Drop for Place {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::super::super::fake::EVENT_LIMIT;
@@ -537,15 +508,15 @@ mod tests {
             (fixture.take(fixture.begun, EVENT_LIMIT), fixture.take(fixture.begun, 4 * EVENT_LIMIT));
         let look = |halves| {
             let at = fixture.begun + EVENT_LIMIT / 2 * halves;
-            fixture.in_flight.look(at, at).map(|next| next.map(|next| (next - fixture.begun).as_millis()))
+            fixture.in_flight.look(at, at).map(|next| (next - fixture.begun).as_millis())
         };
-        let in_halves = |halves: u32| Some(Some((EVENT_LIMIT / 2 * halves).as_millis()));
+        let in_halves = |halves: u32| Some((EVENT_LIMIT / 2 * halves).as_millis());
         assert_eq!([look(0), look(1)], [in_halves(1), in_halves(2)]);
         assert!(!fixture.in_flight.is_silent());
         assert_eq!(look(2), in_halves(4));
         assert!(fixture.in_flight.is_silent());
         drop((early, late));
-        assert_eq!(look(4), Some(None));
+        assert_eq!(look(4), None);
     }
 
     /// Polls the timer first, as a busy runtime may do.
@@ -581,7 +552,7 @@ mod tests {
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
         let look = |eighths| {
             let at = fixture.begun + EVENT_LIMIT / 8 * eighths;
-            fixture.in_flight.look(at, at).flatten().map(|next| next - fixture.begun)
+            fixture.in_flight.look(at, at).map(|next| next - fixture.begun)
         };
         assert_eq!([look(4), look(8)], [Some(EVENT_LIMIT), Some(EVENT_LIMIT / 2 * 3)]);
         fixture.in_flight.answers.fetch_add(1, Ordering::Relaxed);
@@ -646,25 +617,8 @@ mod tests {
         assert!(take(SHORT));
     }
 
-    /// A timer that did not end would keep its task and the seats' memory.
     #[tokio::test]
-    async fn timer_ends_with_its_connection() {
-        let (fixture, mut server) = Fixture::untimed().await;
-        let timer = tokio::spawn(Arc::clone(&fixture.in_flight).keep(fixture.runtime.clone()));
-        let in_flight = Arc::clone(&fixture.in_flight);
-        let seated = fixture.take(fixture.begun, LONG);
-        tokio::task::yield_now().await;
-        drop(seated);
-        drop(fixture);
-        in_flight.end();
-        tokio::time::timeout(EVENT_LIMIT, timer).await.expect("it is told").unwrap();
-        let closed =
-            tokio::time::timeout(EVENT_LIMIT, server.read(&mut [0])).await.expect("no clone is left");
-        assert_eq!(closed.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn seats_are_kept_for_the_next_commands_until_none_is_under_way() {
+    async fn seats_are_kept_for_the_next_commands() {
         let (fixture, mut server) = Fixture::new().await;
         let seats = || fixture.in_flight.state.lock().all.len();
         for _ in 0..3 {
@@ -672,9 +626,6 @@ mod tests {
             assert!(ping.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             assert_eq!(seats(), 1);
         }
-        let now = fixture.runtime.now();
-        let _ = fixture.in_flight.look(now, now);
-        assert_eq!(seats(), 0);
         let serve = async {
             server.read_exact(&mut [0; b"*1\r\n$4\r\nPING\r\n".len()]).await.unwrap();
             server.write_all(b"+PONG\r\n").await.unwrap();

@@ -40,7 +40,15 @@ pub(crate) struct MultiplexedConnection {
 }
 
 /// Aborts the task when dropped: a connection ends with its last clone, with commands in flight or not.
-struct OwnedTask(AbortHandle);
+pub(crate) struct OwnedTask(AbortHandle);
+
+impl OwnedTask {
+    pub(crate) fn spawn(runtime: &TokioRuntime, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (task, handle) = abortable(task);
+        runtime.spawn(task.map(drop));
+        Self(handle)
+    }
+}
 
 impl Drop for OwnedTask {
     fn drop(&mut self) {

@@ -16,13 +16,10 @@ mod url;
 use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
-use futures_util::future::{AbortHandle, FutureExt, abortable};
-
-use crate::support::runtime::Runtime;
 
 use super::super::connection::{
-    Boxed, Common, ConnectOptions, Dialer, Error, MultiplexedConnection, Push, Server, ServerEpoch,
-    TLS_IS_BUILT_IN,
+    Boxed, Common, ConnectOptions, Dialer, Error, MultiplexedConnection, OwnedTask, Push, Server,
+    ServerEpoch, TLS_IS_BUILT_IN,
 };
 use super::contract::Topology;
 use super::single::Single;
@@ -45,22 +42,14 @@ pub(super) async fn connect(
 
 struct Sentinels {
     shared: Arc<Shared>,
-    /// Aborted on drop.
-    follower: AbortHandle,
+    _follower: OwnedTask,
 }
 
 impl Sentinels {
     fn new(shared: Shared, common: &Arc<Common>) -> Self {
         let shared = Arc::new(shared);
-        let (follower, handle) = abortable(follow::follow(Arc::clone(&shared), Arc::clone(common)));
-        common.runtime.spawn(follower.map(drop));
-        Self { shared, follower: handle }
-    }
-}
-
-impl Drop for Sentinels {
-    fn drop(&mut self) {
-        self.follower.abort();
+        let follower = follow::follow(Arc::clone(&shared), Arc::clone(common));
+        Self { shared, _follower: OwnedTask::spawn(&common.runtime, follower) }
     }
 }
 

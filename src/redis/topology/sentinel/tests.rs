@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::AbortHandle;
 use tokio::time::timeout;
 
 use crate::support::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::super::super::connection::{
-    BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, Push, Server, Timing,
+    BackOff, Boxed, Common, ConnectOptions, Credentials, Dialer, ErrorKind, Meaning, OwnedTask, Push, Server,
+    Timing,
 };
 use super::super::super::fake::{EVENT_LIMIT, Fake, bulk, push};
 use super::follow::{follow, listen};
@@ -61,7 +61,8 @@ fn shared(sentinels: &[u16]) -> Arc<Shared> {
 }
 
 fn unfollowed(sentinels: &[u16]) -> super::Sentinels {
-    super::Sentinels { shared: shared(sentinels), follower: AbortHandle::new_pair().0 }
+    let idle = OwnedTask::spawn(&TokioRuntime::current(), std::future::ready(()));
+    super::Sentinels { shared: shared(sentinels), _follower: idle }
 }
 
 fn followed(heartbeat: Duration, sentinels: &[u16]) -> Arc<Shared> {
