@@ -50,13 +50,8 @@ enum Interest {
     Over,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
-    /// No node has been looked for.
-    Unknown,
-    Node(u64),
-    Nowhere,
-}
+/// The number of the node that sends a channel's messages; `None`: no node has been found.
+pub(super) type Source = Option<u64>;
 
 /// The work that is left after a waiter has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +176,7 @@ impl Channels {
         self.row(channel, |row| {
             let is_lost = row.source == source;
             if is_lost {
-                (row.source, row.is_active, row.lost_some) = (Source::Nowhere, false, true);
+                (row.source, row.is_active, row.lost_some) = (None, false, true);
             }
             is_lost
         })
@@ -242,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    const HERE: Source = Source::Node(0);
+    const HERE: Source = Some(0);
 
     #[derive(Default)]
     struct Keeps(Mutex<Option<Inbox>>);
@@ -314,8 +309,8 @@ mod tests {
         assert!(channels.lose("orders", HERE));
         channels.confirm("orders", HERE);
         assert!(!interest.is_ready() && !channels.is_active("orders"));
-        channels.place("orders", Source::Node(1));
-        channels.confirm("orders", Source::Node(1));
+        channels.place("orders", Some(1));
+        channels.confirm("orders", Some(1));
         assert!(interest.is_ready());
         assert_eq!(registry.stats().resubscriptions, 1);
     }

@@ -25,13 +25,6 @@ const CHUNK_SIZE: usize = 500;
 /// serves a change, so an old change cannot undo a newer one.
 pub(super) type Changes = UnboundedReceiver<Arc<str>>;
 
-pub(super) enum Event {
-    /// A channel has lost its node.
-    Unplaced,
-    /// The connection broke. The subscriber makes another.
-    Down,
-}
-
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) topology: Arc<dyn Topology>,
@@ -53,7 +46,8 @@ pub(super) struct Subscriber {
     changes: Changes,
     /// Channels whose subscription the node has ended unasked.
     ended: UnboundedReceiver<String>,
-    tell: UnboundedSender<Event>,
+    /// Tells the supervisor, if there is one, that a channel has lost its node, or the node its connection.
+    tell: UnboundedSender<()>,
 }
 
 /// A command to subscribe or unsubscribe, and the kind of its confirmation.
@@ -67,12 +61,7 @@ fn commands(messages: Messages) -> [Command; 2] {
 }
 
 impl Subscriber {
-    pub(super) fn new(
-        node: Arc<Node>,
-        shared: Shared,
-        changes: Changes,
-        tell: UnboundedSender<Event>,
-    ) -> Self {
+    pub(super) fn new(node: Arc<Node>, shared: Shared, changes: Changes, tell: UnboundedSender<()>) -> Self {
         let (end, ended) = mpsc::unbounded_channel();
         let push: Push = Arc::new({
             let (channels, nonces) = (Arc::clone(&shared.channels), Arc::clone(&shared.nonces));
@@ -84,7 +73,7 @@ impl Subscriber {
         });
         let connection = Connection::new(Arc::clone(&node.listening), &shared.common, Some(push));
         let commands = commands(shared.topology.messages());
-        let (here, subscribed) = (Source::Node(node.number), HashSet::new());
+        let (here, subscribed) = (Some(node.number), HashSet::new());
         Self { shared, here, connection, commands, subscribed, stood: false, changes, ended, tell }
     }
 
@@ -108,7 +97,7 @@ impl Subscriber {
             // Another node may take over the slots soon.
             self.shared.topology.refresh_in_background();
             // Fails if there is no supervisor.
-            let _ = self.tell.send(Event::Down);
+            let _ = self.tell.send(());
         }
     }
 
@@ -142,7 +131,7 @@ impl Subscriber {
 
     fn lose(&self, channel: &str) {
         if self.shared.channels.lose(channel, self.here) {
-            let _ = self.tell.send(Event::Unplaced);
+            let _ = self.tell.send(());
         }
     }
 
@@ -274,7 +263,7 @@ mod tests {
     use crate::support::runtime::TokioRuntime;
     use crate::support::sync::Mutex;
 
-    const HERE: Source = Source::Node(0);
+    const HERE: Source = Some(0);
 
     struct ShardedTopology(Arc<dyn Topology>);
 
@@ -299,7 +288,7 @@ mod tests {
         registry: Registry<Arc<Channels>>,
         channels: Arc<Channels>,
         changed: UnboundedSender<Arc<str>>,
-        events: UnboundedReceiver<Event>,
+        events: UnboundedReceiver<()>,
     }
 
     impl Subscribing {
@@ -351,22 +340,18 @@ mod tests {
             self.registry.stats().resubscriptions
         }
 
-        async fn hear(&mut self) -> Event {
+        async fn hear(&mut self) {
             timeout(EVENT_LIMIT, self.events.recv()).await.expect("no event").expect("it runs")
         }
 
         async fn hear_of(&mut self, gone: &str) {
-            assert!(matches!(self.hear().await, Event::Unplaced));
-            assert_eq!(self.channels.source(gone), Some(Source::Nowhere));
-        }
-
-        async fn hear_of_another_connection(&mut self) {
-            assert!(matches!(self.hear().await, Event::Down));
+            self.hear().await;
+            assert_eq!(self.channels.source(gone), Some(None));
         }
 
         async fn assert_not_asked_for_again(&mut self, subscribe: &str) {
             self.fake.cut();
-            self.hear_of_another_connection().await;
+            self.hear().await;
             let _ = self.have("b").await;
             assert_eq!(self.fake.count(subscribe), 1);
         }
@@ -410,7 +395,7 @@ mod tests {
         let _a = at.have("a").await;
         at.once("SSUBSCRIBE b", push("sunsubscribe", "a") + "?\r\n");
         let b = at.want("b");
-        at.hear_of_another_connection().await;
+        at.hear().await;
         confirmed(&b).await;
         let _ = at.have("c").await;
         assert!(at.events.try_recv().is_err());
@@ -439,7 +424,7 @@ mod tests {
             let (connections, lost) = (at.fake.count("HELLO"), at.resubscribed() + have.len() as u64);
             at.once(command, &said);
             let next = at.want(channel);
-            at.hear_of_another_connection().await;
+            at.hear().await;
             confirmed(&next).await;
             assert_eq!(at.fake.count("HELLO"), connections + 1, "{said}");
             assert_eq!(
@@ -467,7 +452,7 @@ mod tests {
         let _c = at.have("c").await;
         assert_eq!(at.resubscribed(), 1, "expected no further notice of lost messages");
         at.fake.cut();
-        at.hear_of_another_connection().await;
+        at.hear().await;
         let _ = at.have("d").await;
         assert_eq!(at.resubscribed(), 1 + 3);
     }
@@ -527,7 +512,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _inside = runtime.enter();
         let nonces = Nonces::new(&TokioRuntime::try_current().unwrap());
-        let channels = Channels::new(Source::Unknown);
+        let channels = Channels::new(None);
         attack("pushes", &WORDS, |input| {
             let data = match reply(input) {
                 ::redis::Value::Array(data) | ::redis::Value::Push { data, .. } => data,

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
@@ -15,29 +15,20 @@ use crate::support::runtime::Runtime;
 use super::super::connection::BackOff;
 use super::super::topology::Node;
 use super::channels::Source;
-use super::subscriber::{Changes, Event, Shared, Subscriber};
+use super::subscriber::{Changes, Shared, Subscriber};
 
 /// Keeps the subscriptions as the table says, until the transport, the sender of changes, is dropped.
 pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
     let (tell, mut events) = mpsc::unbounded_channel();
-    let (runtime, heartbeat) = (shared.common.runtime.clone(), shared.common.timing.heartbeat);
-    let look_around = runtime.sleep(Duration::ZERO);
-    tokio::pin!(look_around);
+    let runtime = shared.common.runtime.clone();
     let mut supervisor = Supervisor::new(shared, tell);
     loop {
-        let next_try = supervisor.next_try.unwrap_or_else(|| runtime.now());
         tokio::select! {
-            // In this order no branch starves another: timers are rare, and events come only after changes.
+            // In this order no branch starves another: looks are rare, and events come only after changes.
             biased;
-            () = &mut look_around => {
-                supervisor.compare();
-                look_around.set(runtime.sleep(heartbeat));
-            }
-            () = runtime.sleep_until(next_try), if supervisor.next_try.is_some() => {
-                supervisor.place_unplaced();
-            }
+            () = runtime.sleep_until(supervisor.next_look) => supervisor.look_around(),
             // Never `None`: the supervisor has a sender, too.
-            Some(event) = events.recv() => supervisor.hear(event),
+            Some(()) = events.recv() => supervisor.look_soon(),
             change = changes.recv() => match change {
                 Some(channel) => supervisor.bring_into_line(channel),
                 // Dropping the senders of changes ends the subscribers.
@@ -49,42 +40,52 @@ pub(super) async fn supervise(shared: Shared, mut changes: Changes) {
 
 struct Supervisor {
     shared: Shared,
-    tell: mpsc::UnboundedSender<Event>,
+    tell: mpsc::UnboundedSender<()>,
     /// Senders of changes, by the node's number.
     subscribers: HashMap<u64, mpsc::UnboundedSender<Arc<str>>>,
-    /// Time of the next search for nodes, if a channel has none.
-    next_try: Option<Instant>,
+    /// Time at which all channels are compared with the owners of their slots.
+    next_look: Instant,
+    /// True if a channel has no node, so that the next look comes soon.
+    is_soon: bool,
     back_off: BackOff,
 }
 
 impl Supervisor {
-    fn new(shared: Shared, tell: mpsc::UnboundedSender<Event>) -> Self {
-        let (subscribers, back_off) = (HashMap::new(), BackOff::default());
-        Self { shared, tell, subscribers, next_try: None, back_off }
+    fn new(shared: Shared, tell: mpsc::UnboundedSender<()>) -> Self {
+        let (next_look, back_off) = (shared.common.runtime.now(), BackOff::default());
+        Self { shared, tell, subscribers: HashMap::new(), next_look, is_soon: false, back_off }
     }
 
     fn bring_into_line(&mut self, channel: Arc<str>) {
-        let channels = &self.shared.channels;
-        match channels.source(&channel) {
+        match self.shared.channels.source(&channel) {
             // Even if subscribed: a new waiter needs the confirmation.
-            Some(Source::Node(node)) => self.change_at(node, channel),
-            Some(source) if !channels.is_wanted(&channel, source) => {}
-            Some(Source::Unknown) => self.place(channel, Source::Unknown),
-            Some(Source::Nowhere) | None => {}
+            Some(Some(node)) => self.change_at(node, channel),
+            Some(None) => self.place(channel, None),
+            None => {}
         }
     }
 
-    /// Subscribes to a channel without a node at the node that has its slot.
-    fn place(&mut self, channel: Arc<str>, before: Source) {
+    /// Subscribes to the channel at the node that has its slot. `at`: the node it is subscribed at.
+    fn place(&mut self, channel: Arc<str>, at: Source) {
+        if at.is_none() && !self.shared.channels.is_wanted(&channel, at) {
+            return;
+        }
         let Some(node) = self.shared.topology.source(&channel) else {
-            self.shared.channels.lose(&channel, before);
-            self.look_later();
+            if at.is_none() {
+                self.look_soon();
+            }
             return;
         };
         let number = node.number;
-        self.subscribe_at(node);
-        self.shared.channels.place(&channel, Source::Node(number));
-        self.change_at(number, channel);
+        if let Some(at) = at.filter(|at| *at != number) {
+            self.shared.channels.lose(&channel, Some(at));
+            self.change_at(at, Arc::clone(&channel));
+        }
+        if at != Some(number) {
+            self.subscribe_at(node);
+            self.shared.channels.place(&channel, Some(number));
+            self.change_at(number, channel);
+        }
     }
 
     fn subscribe_at(&mut self, node: Arc<Node>) {
@@ -103,51 +104,28 @@ impl Supervisor {
         }
     }
 
-    fn look_later(&mut self) {
-        if self.next_try.is_none() {
+    /// After a channel has lost its node, or a node its connection.
+    fn look_soon(&mut self) {
+        if !std::mem::replace(&mut self.is_soon, true) {
             let runtime = &self.shared.common.runtime;
-            self.next_try = Some(runtime.now() + self.back_off.next(runtime.random()));
+            self.next_look = runtime.now() + self.back_off.next(runtime.random());
             self.shared.topology.refresh_in_background();
         }
     }
 
-    fn place_unplaced(&mut self) {
-        self.next_try = None;
-        for channel in self.shared.channels.all_of(Source::Nowhere) {
-            self.place(channel, Source::Nowhere);
+    /// Moves channels whose slots have moved, and ends subscribers without channels.
+    fn look_around(&mut self) {
+        let (channels, common) = (Arc::clone(&self.shared.channels), &self.shared.common);
+        self.next_look = common.runtime.now() + common.timing.heartbeat;
+        let was_soon = std::mem::take(&mut self.is_soon);
+        for (channel, at) in channels.placed() {
+            self.place(channel, at);
         }
-        if self.next_try.is_none() {
-            self.retire();
-        }
-    }
-
-    fn hear(&mut self, event: Event) {
-        match event {
-            Event::Unplaced => self.look_later(),
-            Event::Down => self.retire(),
-        }
-    }
-
-    /// Takes channels from nodes that have lost their slots, as commands have learned.
-    fn compare(&mut self) {
-        for (channel, source) in self.shared.channels.placed() {
-            let Source::Node(at) = source else { continue };
-            if self.shared.topology.source(&channel).is_some_and(|node| node.number != at)
-                && self.shared.channels.lose(&channel, source)
-            {
-                self.change_at(at, channel);
-                self.look_later();
-            }
-        }
-        if self.next_try.is_none() {
+        let used: HashSet<Source> = channels.placed().into_iter().map(|(_, at)| at).collect();
+        self.subscribers.retain(|node, _| used.contains(&Some(*node)));
+        if !was_soon && !self.is_soon {
             self.back_off.reset();
         }
-    }
-
-    fn retire(&mut self) {
-        let used: HashSet<Source> =
-            self.shared.channels.placed().into_iter().map(|(_, source)| source).collect();
-        self.subscribers.retain(|node, _| used.contains(&Source::Node(*node)));
     }
 }
 
@@ -240,7 +218,7 @@ mod tests {
         });
         let topology = Arc::new(Nodes { nodes, with: AtomicU64::new(7), looks: AtomicU64::new(0) });
         let nodes = Arc::clone(&topology) as Arc<dyn Topology>;
-        let (channels, nonces) = (Channels::new(Source::Unknown), Nonces::new(&runtime));
+        let (channels, nonces) = (Channels::new(None), Nonces::new(&runtime));
         let (channels, nonces) = (Arc::new(channels), Arc::new(nonces));
         let shared = Shared { topology: nodes, common, channels, nonces };
         (Supervisor::new(shared, mpsc::unbounded_channel().0), topology)
@@ -269,8 +247,8 @@ mod tests {
     }
 
     fn lose(supervisor: &mut Supervisor, channel: &str, node: u64) {
-        if supervisor.shared.channels.lose(channel, Source::Node(node)) {
-            supervisor.hear(Event::Unplaced);
+        if supervisor.shared.channels.lose(channel, Some(node)) {
+            supervisor.look_soon();
         }
     }
 
@@ -281,7 +259,7 @@ mod tests {
         let registry = Registry::new(Arc::clone(&channels));
         let first = registry.subscribe(&channel);
         supervisor.bring_into_line(Arc::clone(&channel));
-        channels.confirm(&channel, Source::Node(7));
+        channels.confirm(&channel, Some(7));
         assert!(first.is_ready());
         topology.give(0);
         lose(&mut supervisor, &channel, 7);
@@ -289,11 +267,11 @@ mod tests {
         let next = registry.subscribe(&channel);
         assert!(!next.is_ready(), "expected no readiness without a node");
         supervisor.bring_into_line(Arc::clone(&channel));
-        supervisor.place_unplaced();
+        supervisor.look_around();
         assert!(!next.is_ready(), "expected no readiness before a node has the slot");
         topology.give(8);
-        supervisor.place_unplaced();
-        channels.confirm(&channel, Source::Node(8));
+        supervisor.look_around();
+        channels.confirm(&channel, Some(8));
         assert!(next.is_ready());
     }
 
@@ -310,7 +288,7 @@ mod tests {
         drop(interest);
         supervisor.bring_into_line(Arc::clone(&channel));
         assert_eq!(said(), [(7, Arc::clone(&channel))]);
-        assert!(!supervisor.shared.channels.is_wanted(&channel, Source::Node(7)));
+        assert!(!supervisor.shared.channels.is_wanted(&channel, Some(7)));
         supervisor.bring_into_line(channel);
         assert!(said().is_empty() && supervisor.shared.channels.placed().is_empty());
     }
@@ -322,34 +300,31 @@ mod tests {
         let registry = Registry::new(Arc::clone(&channels));
         let interest = registry.subscribe(&channel);
         supervisor.bring_into_line(Arc::clone(&channel));
-        supervisor.compare();
-        channels.confirm(&channel, Source::Node(7));
+        supervisor.look_around();
+        channels.confirm(&channel, Some(7));
         assert_eq!(said().len(), 1, "expected no move of a channel that is at its node");
         topology.give(8);
-        let before = Some(supervisor.shared.common.runtime.now());
-        supervisor.compare();
-        assert_eq!(said(), [(7, Arc::clone(&channel))]);
+        let before = supervisor.shared.common.runtime.now();
+        supervisor.look_around();
+        assert_eq!(said(), [7, 8].map(|node| (node, Arc::clone(&channel))));
         assert!(!channels.is_active(&channel));
-        assert!(supervisor.next_try > before);
-        // Later notices of the old node are stale.
-        supervisor.place_unplaced();
-        assert_eq!(said(), [(8, Arc::clone(&channel))]);
+        assert!(supervisor.next_look > before);
         assert!(
             !supervisor.subscribers.contains_key(&7),
             "expected no subscriber of a node without channels"
         );
+        // Later notices of the old node are stale.
         lose(&mut supervisor, &channel, 7);
-        assert_eq!(channels.source(&channel), Some(Source::Node(8)));
+        assert_eq!(channels.source(&channel), Some(Some(8)));
         lose(&mut supervisor, &channel, 8);
-        assert_eq!(channels.source(&channel), Some(Source::Nowhere));
-        // The next waiter starts no search: each waiter would ask a Cluster in motion.
+        assert_eq!(channels.source(&channel), Some(None));
         supervisor.bring_into_line(Arc::clone(&channel));
-        assert!(said().is_empty());
-        supervisor.place_unplaced();
         assert_eq!(said(), [(8, Arc::clone(&channel))]);
+        supervisor.look_around();
+        assert!(said().is_empty());
         lose(&mut supervisor, &channel, 8);
         drop(interest);
-        supervisor.place_unplaced();
+        supervisor.look_around();
         assert!(said().is_empty() && channels.placed().is_empty());
     }
 
@@ -365,11 +340,12 @@ mod tests {
         let mut next_tries = Vec::new();
         for (channel, _) in &interests {
             lose(&mut supervisor, channel, 7);
-            next_tries.push(supervisor.next_try);
+            next_tries.push(supervisor.next_look);
         }
         assert_eq!(topology.looks(), 1);
         assert_eq!(next_tries[0], next_tries[1]);
-        supervisor.hear(Event::Down);
+        topology.give(0);
+        supervisor.look_around();
         assert!(supervisor.subscribers.is_empty(), "expected no subscriber without a node");
     }
 
@@ -383,18 +359,16 @@ mod tests {
         supervisor.bring_into_line(Arc::clone(&channel));
         assert_eq!(topology.looks(), 1);
         for _ in 0..3 {
-            let before = supervisor.next_try;
-            supervisor.place_unplaced();
-            assert!(
-                said().is_empty() && supervisor.shared.channels.source(&channel) == Some(Source::Nowhere)
-            );
+            let before = supervisor.next_look;
+            supervisor.look_around();
+            assert!(said().is_empty() && supervisor.shared.channels.source(&channel) == Some(None));
             assert_eq!(topology.looks(), 1, "expected one refresh of the slots");
-            assert!(supervisor.next_try > before, "expected a pause before the next try");
+            assert!(supervisor.next_look > before, "expected a pause before the next try");
         }
         topology.give(8);
-        supervisor.place_unplaced();
+        supervisor.look_around();
         assert_eq!(said(), [(8, channel)]);
-        assert_eq!(supervisor.next_try, None);
+        assert!(!supervisor.is_soon);
     }
 
     #[tokio::test]
@@ -403,16 +377,16 @@ mod tests {
         let registry = Registry::new(Arc::clone(&supervisor.shared.channels));
         let interest = registry.subscribe("orders");
         supervisor.bring_into_line("orders".into());
-        supervisor.hear(Event::Down);
+        supervisor.look_around();
         assert!(supervisor.subscribers.contains_key(&7));
         drop(interest);
-        supervisor.hear(Event::Down);
+        supervisor.look_around();
         assert!(
             supervisor.subscribers.contains_key(&7),
             "expected the subscriber until it has processed the end"
         );
-        assert!(!supervisor.shared.channels.is_wanted("orders", Source::Node(7)));
-        supervisor.hear(Event::Down);
+        assert!(!supervisor.shared.channels.is_wanted("orders", Some(7)));
+        supervisor.look_around();
         assert!(!supervisor.subscribers.contains_key(&7));
     }
 
@@ -423,18 +397,17 @@ mod tests {
         let _interest = registry.subscribe("orders");
         topology.give(0);
         supervisor.bring_into_line("orders".into());
-        supervisor.place_unplaced();
-        supervisor.compare();
+        supervisor.look_around();
         let shortest = BackOff::default().next(0);
         assert_eq!(supervisor.back_off.next(0), 4 * shortest, "expected growing pauses without a node");
         topology.give(8);
-        supervisor.place_unplaced();
+        supervisor.look_around();
         assert_eq!(
             supervisor.back_off.next(0),
             8 * shortest,
             "expected growing pauses before the confirmation"
         );
-        supervisor.compare();
+        supervisor.look_around();
         assert_eq!(supervisor.back_off.next(0), shortest);
     }
 }

@@ -13,7 +13,7 @@ use super::super::connection::Common;
 use super::super::keys;
 use super::super::keys::Nonces;
 use super::super::topology::{Messages, Topology};
-use super::channels::{Channels, Leftover, Source};
+use super::channels::{Channels, Leftover};
 use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
 use crate::support::runtime::TokioRuntime;
@@ -51,8 +51,7 @@ impl RedisTransport {
         let (changed, changes) = mpsc::unbounded_channel();
         // Plain messages have one source, so the first waiter need not wait for the connection.
         let only = topology.source("").filter(|_| topology.messages() == Messages::Plain);
-        let source = only.as_ref().map_or(Source::Unknown, |node| Source::Node(node.number));
-        let channels = Arc::new(Channels::new(source));
+        let channels = Arc::new(Channels::new(only.as_ref().map(|node| node.number)));
         let (shared_channels, nonces) = (Arc::clone(&channels), Arc::clone(nonces));
         let shared = Shared { topology, common: Arc::clone(common), channels: shared_channels, nonces };
         match only {
@@ -178,12 +177,12 @@ mod tests {
     }
 
     fn channels() -> Arc<Channels> {
-        Arc::new(Channels::new(Source::Node(0)))
+        Arc::new(Channels::new(Some(0)))
     }
 
     fn leave(channels: &Arc<Channels>, channel: &str) {
         let _interest = Registry::new(Arc::clone(channels)).subscribe(channel);
-        channels.confirm(channel, Source::Node(0));
+        channels.confirm(channel, Some(0));
     }
 
     #[tokio::test]
