@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, cmd};
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::backend::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
@@ -382,9 +382,11 @@ impl Redis {
     fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
-            let Some(undoing) = this.late.undo(&id, until) else { return };
             let runtime = &this.common.runtime;
-            while runtime.now() < undoing.until() && !runtime.has_ended() {
+            if !this.late.undo(&id, until) {
+                return;
+            }
+            while !runtime.has_ended() && this.late.is_undone(&id, runtime.now()) {
                 runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
                 let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
                 if matches!(released, Ok(ReleaseOutcome::Released { .. })) {
@@ -428,19 +430,13 @@ impl Redis {
             return self.renew_some(mode, leases, only, lease).await;
         }
         // The first failure fails all: one node has all these leases.
-        let mut answers = stream::iter(commands)
-            .map(|indices| async move {
-                let renewed = self.renew_some(mode, leases, &indices, lease).await?;
-                Ok::<_, Error>((indices, renewed))
-            })
-            .buffer_unordered(MAX_RENEWING_COMMANDS);
+        let answers = stream::iter(commands).map(|indices| async move {
+            let renewed = self.renew_some(mode, leases, &indices, lease).await?;
+            Ok::<_, Error>(indices.into_iter().zip(renewed))
+        });
+        let answers: Vec<_> = answers.buffer_unordered(MAX_RENEWING_COMMANDS).try_collect().await?;
         let mut renewed = vec![false; leases.len()];
-        while let Some(answer) = answers.next().await {
-            let (indices, answer) = answer?;
-            for (index, held) in indices.iter().zip(answer) {
-                renewed[*index] = held;
-            }
-        }
+        answers.into_iter().flatten().for_each(|(index, held)| renewed[index] = held);
         Ok(renewed)
     }
 

@@ -26,12 +26,6 @@ pub(super) struct LateAttempts {
     undone: Mutex<HashMap<LeaseId, Instant>>,
 }
 
-/// Registers an undoing until dropped.
-pub(super) struct Undoing<'a> {
-    all: &'a LateAttempts,
-    id: &'a LeaseId,
-}
-
 impl LateAttempts {
     /// Remembers an attempt that was sent twice, if the server cannot end connections.
     pub(super) fn answered(&self, id: &LeaseId, sent: Sent, common: &Common) {
@@ -53,34 +47,32 @@ impl LateAttempts {
         !ids.is_empty() && ids.remove(id)
     }
 
-    /// Registers an undoing until `until`. `None`: the id's own undoing is prolonged, or too many run.
-    pub(super) fn undo<'a>(&'a self, id: &'a LeaseId, until: Instant) -> Option<Undoing<'a>> {
+    /// Begins to undo the attempt until `until`. False: the id's own undoing is prolonged, or too many run.
+    pub(super) fn undo(&self, id: &LeaseId, until: Instant) -> bool {
         {
             let mut ids = self.undone.lock();
             if let Some(before) = ids.get_mut(id) {
                 *before = until.max(*before);
-                return None;
+                return false;
             }
             if ids.len() < MAX_UNDONE {
                 ids.insert(id.clone(), until);
-                return Some(Undoing { all: self, id });
+                return true;
             }
         }
         // Outside of the mutex: a tracing subscriber is foreign code.
         event!(WARN, %id, "too many attempts may come late: this one keeps its lock until its lease ends");
-        None
+        false
     }
-}
 
-impl Undoing<'_> {
-    pub(super) fn until(&self) -> Instant {
-        *self.all.undone.lock().get(self.id).expect("it is there until this is dropped")
-    }
-}
-
-impl Drop for Undoing<'_> {
-    fn drop(&mut self) {
-        self.all.undone.lock().remove(self.id);
+    /// True while the attempt is to be undone; ends the undoing afterwards.
+    pub(super) fn is_undone(&self, id: &LeaseId, now: Instant) -> bool {
+        let mut ids = self.undone.lock();
+        let goes_on = ids.get(id).is_some_and(|until| now < *until);
+        if !goes_on {
+            ids.remove(id);
+        }
+        goes_on
     }
 }
 
@@ -128,24 +120,25 @@ mod tests {
 
     #[test]
     fn attempt_is_undone_by_one_task_and_tasks_are_limited() {
-        let (late, until) = (LateAttempts::default(), Instant::now());
+        let (late, begun) = (LateAttempts::default(), Instant::now());
+        let until = begun + Duration::from_secs(1);
         let ids: Vec<LeaseId> = (0..=MAX_UNDONE as u64).map(id).collect();
-        let first = late.undo(&ids[0], until).expect("it is not undone yet");
-        assert!(late.undo(&ids[0], until).is_none());
-        let others: Vec<_> = ids[1..].iter().filter_map(|id| late.undo(id, until)).collect();
-        assert_eq!(others.len(), MAX_UNDONE - 1);
-        drop(first);
-        assert!(late.undo(&ids[MAX_UNDONE], until).is_some());
+        assert!(late.undo(&ids[0], until) && !late.undo(&ids[0], until));
+        let others = ids[1..].iter().filter(|id| late.undo(id, until));
+        assert_eq!(others.count(), MAX_UNDONE - 1);
+        assert!(!late.is_undone(&ids[0], until));
+        assert!(late.undo(&ids[MAX_UNDONE], until) && late.is_undone(&ids[MAX_UNDONE], begun));
     }
 
     #[test]
     fn attempt_rolled_back_again_is_undone_until_the_later_deadline() {
         let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));
         let [soon, later] = [1, 2].map(|seconds| begun + Duration::from_secs(seconds));
-        let undoing = late.undo(&id, soon).expect("it is not undone yet");
-        for (until, undone_until) in [(later, later), (soon, later)] {
-            assert!(late.undo(&id, until).is_none());
-            assert_eq!(undoing.until(), undone_until);
+        assert!(late.undo(&id, soon));
+        for until in [later, soon] {
+            assert!(!late.undo(&id, until));
+            assert!(late.is_undone(&id, soon));
         }
+        assert!(!late.is_undone(&id, later));
     }
 }

@@ -232,7 +232,6 @@ fn lock_is_granted_to_a_client_that_hears_it() {
         (SHARDED, Some("SSUBSCRIBE"), true),
         (SHARDED, Some("SUBSCRIBE"), false),
         (SHARDED, None, false),
-        (BOTH, Some("SUBSCRIBE"), true),
         // In a Cluster the client may listen at another node.
         (UNKNOWN, None, true),
         (SHARDED_UNKNOWN, None, true),
