@@ -26,7 +26,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use ::redis::{ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use ::redis::{Cmd, ErrorKind as Kind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
@@ -40,7 +40,6 @@ use self::error::is_broken;
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
 use self::in_flight::{InFlight, Limit, Place};
-use self::live::Session;
 pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, OwnedTask, Push, Server, ServerEpoch};
 pub(crate) use self::request::{Line, WireRequest};
 use self::timing::random_part;
@@ -85,8 +84,8 @@ impl Connection {
         give_up: &mut Instant,
     ) -> Result<Value, Error> {
         let runtime = &self.0.common.runtime;
-        let at_once =
-            self.0.usable().and_then(|live| Some((live.in_flight.lines.try_enter(request.line)?, live)));
+        let live = self.0.state.lock().usable().cloned();
+        let at_once = live.and_then(|live| Some((live.in_flight.lines.try_enter(request.line)?, live)));
         let (place, live, now) = match at_once {
             Some((place, live)) => (place, live, now),
             // Cold: boxed, to keep the hot future small.
@@ -184,16 +183,12 @@ impl Connection {
     }
 
     pub(crate) async fn ended(&self, live: &Live) {
-        let mut current = self.0.state.lock().current();
+        let mut current = self.0.state.lock().current.subscribe();
         let _ = current.wait_for(|number| *number != live.number).await;
     }
 }
 
 impl Shared {
-    fn usable(&self) -> Option<Arc<Live>> {
-        self.state.lock().usable().cloned()
-    }
-
     /// Drops the connection if `error` proves it unusable.
     fn judge(&self, number: u64, standing: &ServerEpoch, error: &RedisError) {
         match Meaning::of(error) {
@@ -276,7 +271,7 @@ impl Shared {
         }
     }
 
-    async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Session>]) -> Result<Live, Error> {
+    async fn dial(self: &Arc<Self>, number: u64, given_up: &[Option<Cmd>]) -> Result<Live, Error> {
         let (weak, heard) = (Arc::downgrade(self), self.push.clone());
         let push: Push = Arc::new(move |push: PushInfo| match (push.kind.clone(), &heard) {
             // Drop an idle connection as soon as it breaks, before a command fails.
@@ -290,28 +285,28 @@ impl Shared {
         });
         let (mut inner, standing) = self.server.dial(push).await?;
         let broken = |error| Error::connection(&self.server.address(), error);
-        let session = match self.push {
-            // No session: late commands on a subscription connection do no harm.
+        let end = match self.push {
+            // None: late commands on a subscription connection do no harm.
             Some(_) => None,
             None => {
                 self.end_all(given_up, &mut inner).await.map_err(broken)?;
-                Session::of(&mut inner).await.map_err(broken)?
+                live::end_of(&mut inner).await.map_err(broken)?
             }
         };
-        Ok(Live::new(number, inner, standing, session, &self.common.runtime))
+        Ok(Live::new(number, inner, standing, end, &self.common.runtime))
     }
 
     /// Has the server close the connections that were given up: their commands may still arrive. If refused,
     /// rollbacks are repeated until [`Common::late_until`].
     async fn end_all(
         &self,
-        given_up: &[Option<Session>],
+        given_up: &[Option<Cmd>],
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<()> {
-        for session in given_up {
-            let refusal = match session {
+        for end in given_up {
+            let refusal = match end {
                 None => (Kind::Client, "CLIENT INFO was refused").into(),
-                Some(session) => match session.end(connection).await {
+                Some(end) => match end.exec_async(connection).await {
                     Ok(()) => continue,
                     Err(error) if is_broken(&error) => return Err(error),
                     Err(refusal) => refusal,
@@ -329,7 +324,7 @@ pub(crate) struct Live {
     pub(crate) inner: MultiplexedConnection,
     standing: ServerEpoch,
     in_flight: Arc<InFlight>,
-    session: Option<Session>,
+    end: Option<Cmd>,
     _timer: OwnedTask,
 }
 
@@ -338,12 +333,12 @@ impl Live {
         number: u64,
         inner: MultiplexedConnection,
         standing: ServerEpoch,
-        session: Option<Session>,
+        end: Option<Cmd>,
         runtime: &TokioRuntime,
     ) -> Self {
         let in_flight = Arc::new(InFlight::new(&inner));
         let _timer = OwnedTask::spawn(runtime, Arc::clone(&in_flight).keep(runtime.clone()));
-        Self { number, inner, standing, in_flight, session, _timer }
+        Self { number, inner, standing, in_flight, end, _timer }
     }
 }
 
@@ -359,7 +354,7 @@ struct State {
     not_before: Option<Instant>,
     back_off: BackOff,
     was_established: bool,
-    given_up: Vec<Option<Session>>,
+    given_up: Vec<Option<Cmd>>,
 }
 
 impl State {
@@ -371,14 +366,10 @@ impl State {
         self.live.as_ref().filter(|live| live.number == number).cloned()
     }
 
-    fn current(&self) -> watch::Receiver<u64> {
-        self.current.subscribe()
-    }
-
     /// Returns the new connection's number, the sessions to close, and the connection that is replaced.
-    fn begin_dial(&mut self) -> (u64, Vec<Option<Session>>, Option<Arc<Live>>) {
+    fn begin_dial(&mut self) -> (u64, Vec<Option<Cmd>>, Option<Arc<Live>>) {
         let before = self.live.take();
-        self.given_up.extend(before.as_ref().map(|live| live.session.clone()));
+        self.given_up.extend(before.as_ref().map(|live| live.end.clone()));
         self.dials += 1;
         (self.dials, self.given_up.clone(), before)
     }
@@ -405,8 +396,8 @@ impl State {
         random: impl FnOnce() -> u64,
     ) -> Option<Arc<Live>> {
         let live = self.live.take_if(|live| live.number == number)?;
-        // Under the same lock as the removal: a command may dial at once, and must see this session.
-        self.given_up.push(live.session.clone());
+        // Under the same lock as the removal: a command may dial at once, and must end this connection.
+        self.given_up.push(live.end.clone());
         self.not_before = now.checked_add(self.back_off.next(random()) + pause);
         self.current.send_replace(0);
         Some(live)
@@ -466,7 +457,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
 /// In tests that pause the clock, it jumps to the next timer when all tasks wait.
 #[cfg(test)]
 mod tests {
-    use ::redis::{Cmd, cmd};
+    use ::redis::cmd;
     use futures_util::future::{join, join_all};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
     use tokio::time::{sleep, timeout};
@@ -710,10 +701,10 @@ mod tests {
         for round in 0..3 {
             let stage = Stage::quiet();
             stage.live().await;
-            assert!(stage.connection.0.usable().is_some());
+            assert!(stage.connection.0.state.lock().usable().is_some());
             let push = Arc::clone(&stage.fake.told.lock().pushes[0]);
             push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
-            assert!(stage.connection.0.usable().is_none());
+            assert!(stage.connection.0.state.lock().usable().is_none());
             let pause = stage.is_back_after().await;
             assert!(
                 pause <= FIRST_DIAL_PAUSE,
@@ -904,7 +895,7 @@ mod tests {
     #[tokio::test]
     async fn loss_of_an_earlier_connection_does_not_touch_the_one_in_use() {
         let (mut state, first) = connected().await;
-        let current = state.current();
+        let current = state.current.subscribe();
         assert_eq!(*current.borrow(), first);
         assert!(state.lose(first, Instant::now(), Duration::ZERO, || 0).is_some());
         assert!(state.usable().is_none() && *current.borrow() == 0);
@@ -974,7 +965,7 @@ mod tests {
     #[test]
     fn no_connection_has_the_number_that_says_that_there_is_none() {
         let mut state = State::default();
-        assert_eq!(*state.current().borrow(), 0);
+        assert_eq!(*state.current.subscribe().borrow(), 0);
         assert_eq!((state.begin_dial().0, state.begin_dial().0), (1, 2));
     }
 }

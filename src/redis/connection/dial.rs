@@ -121,7 +121,14 @@ impl Dialer {
             Ok(())
         });
         // Limits the whole dial with the look-up of the host's name: the redis crate's own limits are off.
-        let dialled = runtime.timeout(timing.connect, self.connect(info, config)).await;
+        let dial = async {
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &self.tls {
+                return tls.dial(runtime, &info, config, timing.connect).await;
+            }
+            live::dial(runtime, &info, config, timing.connect).await.map_err(failed)
+        };
+        let dialled = runtime.timeout(timing.connect, dial).await;
         let timed_out = || Err(failed(RedisError::from((Kind::Io, "it did not answer in time"))));
         let mut connection = dialled.unwrap_or_else(timed_out)?;
         if let Some(name) = &self.introduction.name {
@@ -130,20 +137,6 @@ impl Dialer {
             named.map_err(|error| Error::greeting(&address, "CLIENT SETNAME", error))?;
         }
         Ok(connection)
-    }
-
-    async fn connect(
-        &self,
-        info: ConnectionInfo,
-        config: AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, Error> {
-        let Common { timing, runtime, .. } = &*self.common;
-        let failed = |error| Error::introduction(&info.addr().to_string(), error);
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            return tls.dial(runtime, &info, config, timing.connect).await;
-        }
-        live::dial(runtime, &info, config, timing.connect).await.map_err(failed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A live connection ([`MultiplexedConnection`]), its [`Session`] at a [`Server`], and the time for which the
+//! A live connection ([`MultiplexedConnection`]), its [end](end_of), the [`Server`], and the time for which the
 //! server stays the same ([`ServerEpoch`]).
 
 use std::future::poll_fn;
@@ -238,31 +238,18 @@ impl ConnectionLike for MultiplexedConnection {
     }
 }
 
-/// The server's name for a connection. Ids repeat on other servers and after a restart; client ports differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Session {
-    id: String,
-    address: String,
-}
-
-impl Session {
-    /// Asks the server. Returns `None` if the server is older than 6.2, or refuses this user.
-    pub(crate) async fn of(connection: &mut MultiplexedConnection) -> RedisResult<Option<Self>> {
-        let info: String = match cmd("CLIENT").arg("INFO").query_async(connection).await {
-            Ok(info) => info,
-            Err(error) if is_broken(&error) => return Err(error),
-            Err(_) => return Ok(None),
-        };
-        let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
-        Ok(field("id=").zip(field("addr=")).map(|(id, address)| Self { id, address }))
-    }
-
-    /// Has the server close the connection: no command sent over the connection runs from then on.
-    pub(crate) async fn end(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&self.id).arg("ADDR").arg(&self.address);
-        kill.query_async::<usize>(connection).await.map(drop)
-    }
+/// Asks for the command by which the server closes the connection: no command sent over the connection runs
+/// from then on. By id and address, as ids repeat on other servers and after a restart; client ports differ.
+/// Returns `None` if the server is older than 6.2, or refuses this user.
+pub(super) async fn end_of(connection: &mut MultiplexedConnection) -> RedisResult<Option<Cmd>> {
+    let info: String = match cmd("CLIENT").arg("INFO").query_async(connection).await {
+        Ok(info) => info,
+        Err(error) if is_broken(&error) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let field = |name| info.split(' ').find_map(|field| field.strip_prefix(name));
+    let end = |(id, address)| cmd("CLIENT").arg(&["KILL", "ID", id, "ADDR", address]).take();
+    Ok(field("id=").zip(field("addr=")).map(end))
 }
 
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -316,32 +303,19 @@ impl ServerEpoch {
 mod tests {
     use super::*;
 
-    fn session() -> Session {
-        Session { id: "7".into(), address: "host:1".into() }
-    }
-
     #[tokio::test]
-    async fn session_comes_from_the_server_or_is_unknown_without_rights() {
-        let of = async |lines: &[&str]| MultiplexedConnection::answered(lines, Session::of).await;
+    async fn end_of_a_connection_is_by_id_and_address_or_unknown_without_rights() {
+        let of = async |lines: &[&str]| MultiplexedConnection::answered(lines, end_of).await;
         let (told, sent) = of(&["+id=7 addr=host:1 laddr=host:2 user=default"]).await;
-        assert_eq!((told.unwrap(), &*sent), (Some(session()), "CLIENT INFO"));
-        assert_eq!(of(&["-NOPERM it has no permissions"]).await.0.unwrap(), None);
+        assert_eq!(sent, "CLIENT INFO");
+        let end = told.unwrap().expect("the server tells both");
+        assert!(of(&["-NOPERM it has no permissions"]).await.0.unwrap().is_none());
         // Lost before the reply.
         assert!(of(&[]).await.0.is_err());
-    }
-
-    #[tokio::test]
-    async fn session_is_ended_by_id_and_address_and_no_refusal_breaks_it() {
-        let end = async |lines: &[&str]| {
-            let end = async |connection: &mut MultiplexedConnection| session().end(connection).await;
-            MultiplexedConnection::answered(lines, end).await
-        };
-        let (told, sent) = end(&[":1"]).await;
+        let run = async |connection: &mut MultiplexedConnection| end.exec_async(connection).await;
+        let (told, sent) = MultiplexedConnection::answered(&[":1"], run).await;
         assert!(told.is_ok(), "{told:?}");
         assert_eq!(sent, "CLIENT KILL ID 7 ADDR host:1");
-        let told = end(&["-NOPERM it has no permissions"]).await.0;
-        assert!(!is_broken(&told.unwrap_err()));
-        assert!(is_broken(&end(&[]).await.0.unwrap_err()));
     }
 
     #[test]
