@@ -52,7 +52,6 @@
 //! | WARN | `connection for commands lost`, `server`, `silent` | the next command makes a new connection |
 //! | WARN | `connection for subscriptions lost`, `server`, `silent` | the client makes a new connection |
 //! | WARN | `not unsubscribed`, `channel`, `error` | the user lacks the right to unsubscribe; messages keep coming |
-//! | WARN | `message of the other kind not published`, `channel`, `error` | subscribers of the other kind are not woken |
 //! | WARN | `heartbeat refused`, `error` | the user has lost the right to the heartbeat's command |
 //! | WARN | `CLIENT KILL is refused …`, `error` | reported once; see the page of `redis` |
 //! | WARN | `an attempt that came late was undone` | the attempt had taken the lock for a caller that had gone |

@@ -121,11 +121,12 @@ fn arrows_point_down() {
     assert_absent(&sources("src"), &["crate::blocking"]);
 }
 
-/// Cluster, Sentinel and TLS have feature gates only where their folder is mounted and in the builder.
+/// Cluster, Sentinel and TLS have feature gates only where their folder is mounted, in the builder and the
+/// dialler.
 #[test]
 fn features_end_at_their_folder() {
     for (path, text) in sources("src/redis") {
-        let may = ["builder.rs", "topology.rs", "tls.rs", "url.rs", "error.rs"]
+        let may = ["builder.rs", "topology.rs", "connection.rs", "dial.rs", "url.rs", "error.rs"]
             .iter()
             .any(|file| path.ends_with(file));
         assert!(

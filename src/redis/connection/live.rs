@@ -1,5 +1,5 @@
-//! A live connection ([`MultiplexedConnection`]), its [end](end_of), the [`Server`], and the time for which the
-//! server stays the same ([`ServerEpoch`]).
+//! A live connection ([`MultiplexedConnection`]), its [end](end_of), the [`Server`], and the time for which
+//! the server stays the same ([`ServerEpoch`]).
 
 use std::future::poll_fn;
 use std::io;
