@@ -93,7 +93,8 @@ async fn forced_release_ends_though_its_answer_is_always_to_ask_again() {
 async fn list_of_readers_ends_though_there_is_always_a_next_page() {
     let server = RedisServer::start();
     // No writer, a next page, and no reader.
-    let client = Liar::before(&server, "*4\r\n$-1\r\n*2\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n$-1\r\n").client().await;
+    let client =
+        Liar::before(&server, "*4\r\n$-1\r\n*2\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n$-1\r\n").client().await;
     let lock = client.get_read_write_lock("endless").unwrap();
     let error = soon("an answer", lock.read().holder()).await.unwrap_err();
     assert_told_why(&error);

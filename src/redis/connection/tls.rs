@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::{ClientConfig, WantsClientCert};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -30,17 +28,6 @@ impl Connector {
         config: AsyncConnectionConfig,
         limit: Duration,
     ) -> Result<MultiplexedConnection, Error> {
-        let stream = self.connect(runtime, info, limit).await?;
-        let connection = over(runtime, info.redis_settings(), stream, config, limit).await;
-        connection.map_err(|error| Error::introduction(&info.addr().to_string(), error))
-    }
-
-    async fn connect(
-        &self,
-        runtime: &TokioRuntime,
-        info: &ConnectionInfo,
-        limit: Duration,
-    ) -> Result<TlsStream<TcpStream>, Error> {
         let address = info.addr().to_string();
         let met = |error: io::Error| Error::introduction(&address, error.into());
         let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
@@ -50,12 +37,14 @@ impl Connector {
         let stream = tcp(host, *port, info).await.map_err(met)?;
         // A Redis port without TLS takes the handshake for an unfinished command, and stays silent. This
         // limit ends before that of the whole dial, whose error does not name TLS.
-        match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
-            Some(Ok(stream)) => Ok(stream),
-            Some(Err(error)) if is_other_protocol(&error) => Err(Error::no_tls(&address)),
-            Some(Err(error)) => Err(met(error)),
-            None => Err(Error::no_handshake(&address)),
-        }
+        let stream = match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
+            Some(Ok(stream)) => stream,
+            Some(Err(error)) if is_other_protocol(&error) => return Err(Error::no_tls(&address)),
+            Some(Err(error)) => return Err(met(error)),
+            None => return Err(Error::no_handshake(&address)),
+        };
+        let connection = over(runtime, info.redis_settings(), stream, config, limit).await;
+        connection.map_err(|error| Error::introduction(&address, error))
     }
 }
 

@@ -24,7 +24,7 @@ use super::super::connection::{
 use super::contract::Topology;
 use super::single::Single;
 
-use self::shared::{Shared, is_master, role};
+use self::shared::{Shared, role};
 
 pub(super) async fn connect(
     url: &str,
@@ -79,7 +79,7 @@ impl Server for Sentinels {
     /// Asks for the ROLE: a demoted master still answers a PING.
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>> {
         Box::pin(async move {
-            if is_master(&role(connection).await?) {
+            if role(connection).await? == "master" {
                 return Ok(());
             }
             Err((Kind::Server(ServerErrorKind::ReadOnly), "it is not the master any more").into())

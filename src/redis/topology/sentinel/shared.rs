@@ -95,7 +95,7 @@ impl Shared {
         let address = at.to_string();
         let mut connection = self.server.dial(Some(&at), Arc::clone(push)).await?;
         let role = role(&mut connection).await.map_err(|error| Error::greeting(&address, "ROLE", error))?;
-        if is_master(&role) { Ok(connection) } else { Err(Error::not_master(&self.name, &address, &role)) }
+        if role == "master" { Ok(connection) } else { Err(Error::not_master(&self.name, &address, &role)) }
     }
 
     /// Stores the master's `address`, if newer than the known address.
@@ -127,10 +127,6 @@ pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<Strin
     let reply: Vec<Value> = cmd("ROLE").query_async(connection).await?;
     let role = reply.into_iter().next().unwrap_or(Value::Nil);
     Ok(String::from_redis_value(role)?)
-}
-
-pub(super) fn is_master(role: &str) -> bool {
-    role == "master"
 }
 
 impl Error {
