@@ -190,7 +190,7 @@ impl<S> fmt::Debug for StripedSemaphores<S> {
     }
 }
 
-/// One of the [`StripedSemaphores`](crate::striped::StripedSemaphores); taking it returns a [`StripeGuard`].
+/// One of the [`StripedSemaphores`]; taking it returns a [`StripeGuard`].
 ///
 /// Hides its semaphore: with permits forgotten, or once closed, the stripe would be dead, with all its names.
 ///

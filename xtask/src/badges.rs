@@ -14,7 +14,7 @@ const MODULES: [(&str, &str); 5] =
     [("backend", "lock"), ("blocking", "lock"), ("local", "local"), ("lock", "lock"), ("redis", "redis")];
 
 /// Items with a feature beside their page's, or on a page without a feature: page, anchor, feature.
-const PARTS: [(&str, &str, &str); 11] = [
+const PARTS: [(&str, &str, &str); 10] = [
     ("struct.LockClient.html", "main-content", "lock"),
     ("struct.LockClient.html", "method.local", "local"),
     ("blocking/struct.LockClient.html", "method.connect", "redis"),
