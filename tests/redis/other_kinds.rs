@@ -225,29 +225,3 @@ async fn key_that_is_of_another_program_is_named_by_the_error() {
         let () = run(&format!("DEL {key}")).await;
     }
 }
-
-/// A reader and a writer of one client wait on one channel. Readers that missed a broadcast would leave the
-/// lock vacant for their turn, a second at a time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_of_one_client_leave_no_turn_unused() {
-    const TURNS: usize = 500;
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let lock = client().await.get_read_write_lock("kinds:turns").unwrap();
-        for side in [lock.read().clone(), lock.write().clone()] {
-            tasks.push(tokio::spawn(async move {
-                for _ in 0..TURNS {
-                    let guard = side.lock().await.unwrap();
-                    tokio::task::yield_now().await;
-                    guard.unlock().await.unwrap();
-                }
-            }));
-        }
-    }
-    let all = async {
-        for task in tasks {
-            task.await.unwrap();
-        }
-    };
-    timeout(Duration::from_secs(60), all).await.expect("every turn is taken at once");
-}
