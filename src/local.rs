@@ -5,6 +5,7 @@ mod queue;
 mod store;
 mod sweep;
 mod thread_runtime;
+mod threads;
 mod transport;
 mod turns;
 
@@ -37,7 +38,7 @@ use crate::support::sync::Mutex;
 ///
 /// # Wakers that block
 ///
-/// A waker must not block. [`ThreadRuntime`] calls wakers on its thread: until a waker returns, no wait
+/// A waker must not block. [`ThreadRuntime`] calls wakers on its threads: until a waker returns, no wait
 /// times out, no loss is reported and no lease renewed, for all clients of the backend. The call that frees a
 /// lock may call a waiter's waker, which must not block on a lock of the calling client, but may poll it.
 ///

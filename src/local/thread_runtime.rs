@@ -1,27 +1,24 @@
-//! [`ThreadRuntime`]: timers and detached tasks on a thread of the local backend.
+//! [`ThreadRuntime`]: timers and detached tasks on threads of the local backend.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::lock::origin::Origin;
 use crate::support::foreign;
 use crate::support::runtime::Runtime;
-use crate::support::sync::Mutex;
-use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::support::sync::atomic::Ordering;
 
-/// A [`Runtime`] on a thread of its own, which fires timers and polls tasks. The thread starts with its first
-/// work (the first timer, or the first task that does not finish at once), and ends with the last handle. In
-/// a forked child the runtime [has ended](Runtime::has_ended): make another.
+use super::threads::{Job, Shared};
+
+/// A [`Runtime`] on two threads of its own: one fires timers, the other polls tasks. Each thread starts with
+/// its first work (for tasks, the first that does not finish at once), and ends with the last handle. In a
+/// forked child the runtime [has ended](Runtime::has_ended): make another.
 ///
 /// # Wakers and tasks that block or panic
 ///
-/// A waker or task must not block: until it returns, no other timer fires and no other task runs, so no wait
+/// A waker or task must not block: until it returns, no other timer or task of its thread runs, so no wait
 /// times out, no lease is renewed and none ends. Block on another thread, or in tokio's `spawn_blocking`. A
 /// panic ends only the call or the task, and is [reported](crate::on_foreign_panic). (On a
 /// [`paused`](Self::paused) clock, wakers and tasks run inside of [`advance`](Self::advance).)
@@ -45,7 +42,7 @@ pub struct ThreadRuntime {
     handle: Arc<Handle>,
 }
 
-/// Handles of users. The thread holds only `Shared`, so it ends after the last handle.
+/// Handles of users. The threads hold only `Shared`, so they end after the last handle.
 struct Handle {
     shared: Arc<Shared>,
 }
@@ -173,7 +170,7 @@ impl Future for Sleep {
             (old, state.timers.keys().next() == Some(&self.key))
         };
         if is_first {
-            shared.kick();
+            shared.kick(Job::FireTimers);
         }
         Poll::Pending
     }
@@ -208,179 +205,11 @@ impl fmt::Debug for Sleep {
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-struct Shared {
-    state: Mutex<State>,
-    next_timer: AtomicU64,
-    /// The clock is paused, and `advance` runs timers and tasks instead of threads.
-    by_hand: bool,
-    origin: Origin,
-}
-
-#[derive(Default)]
-struct State {
-    /// The waker of each timer, by deadline; the number distinguishes equal deadlines.
-    timers: BTreeMap<(Instant, u64), Waker>,
-    /// Stopped time; `None` if time passes by itself.
-    paused_at: Option<Instant>,
-    tasks: BTreeMap<u64, Task>,
-    queue: VecDeque<u64>,
-    next_task: u64,
-    /// `None` until there is work for the thread.
-    thread: Option<Thread>,
-    has_ended: bool,
-}
-
-struct Task {
-    /// `None` during a poll, which runs without the mutex.
-    work: Option<Work>,
-    /// The task is in the queue, or enters it after the current poll.
-    is_woken: bool,
-    waker: Waker,
-}
-
-struct TaskWaker {
-    number: u64,
-    shared: Weak<Shared>,
-}
-
-impl Shared {
-    fn new(paused_at: Option<Instant>) -> Self {
-        Self {
-            state: Mutex::new(State { paused_at, ..State::default() }),
-            next_timer: AtomicU64::new(0),
-            by_hand: paused_at.is_some(),
-            origin: Origin::here(),
-        }
-    }
-
-    fn add(self: &Arc<Self>, work: Work) {
-        {
-            let mut state = self.state.lock();
-            let number = state.next_task;
-            state.next_task += 1;
-            let waker = Waker::from(Arc::new(TaskWaker { number, shared: Arc::downgrade(self) }));
-            state.tasks.insert(number, Task { work: Some(work), is_woken: true, waker });
-            state.queue.push_back(number);
-        }
-        self.kick();
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.state.lock().timers.keys().next().map(|(deadline, _)| *deadline)
-    }
-
-    /// Fires a timer due at `now`, if any. Like all foreign code here, the waker is called without the mutex.
-    fn fire_timer(&self, now: Instant) -> bool {
-        let due = {
-            let mut state = self.state.lock();
-            state.timers.first_entry().filter(|first| first.key().0 <= now).map(|due| due.remove())
-        };
-        due.map(|waker| foreign::call("a timer's waker", || waker.wake())).is_some()
-    }
-
-    fn poll_task(&self) -> bool {
-        let next = self.state.lock().next_task();
-        let Some((number, mut work, waker)) = next else { return false };
-        let polled =
-            foreign::call("a detached task", || work.as_mut().poll(&mut Context::from_waker(&waker)));
-        let over = {
-            let mut state = self.state.lock();
-            match state.tasks.get_mut(&number) {
-                Some(task) if polled == Some(Poll::Pending) => {
-                    task.work = Some(work);
-                    if task.is_woken {
-                        state.queue.push_back(number);
-                    }
-                    return true;
-                }
-                // The task has finished, or the runtime has ended during the poll.
-                _ => state.tasks.remove(&number),
-            }
-        };
-        foreign::call("a detached task", || drop((work, over)));
-        true
-    }
-
-    fn wake_task(self: &Arc<Self>, number: u64) {
-        {
-            let mut state = self.state.lock();
-            let Some(task) = state.tasks.get_mut(&number) else { return };
-            if mem::replace(&mut task.is_woken, true) || task.work.is_none() {
-                return;
-            }
-            state.queue.push_back(number);
-        }
-        self.kick();
-    }
-
-    /// Wakes or starts the thread, after an earlier deadline or a runnable task.
-    fn kick(self: &Arc<Self>) {
-        let started = {
-            let mut state = self.state.lock();
-            if self.by_hand || state.has_ended {
-                return;
-            }
-            if let Some(thread) = &state.thread {
-                return thread.unpark();
-            }
-            let shared = Arc::clone(self);
-            let started = thread::Builder::new().name("latchwork-local".into()).spawn(move || shared.drive());
-            started.map(|started| state.thread = Some(started.thread().clone()))
-        };
-        if let Err(error) = started {
-            // Without the thread no timer would fire, and callers would wait for ever.
-            panic!("the system refuses a thread for timers or tasks: {error}");
-        }
-    }
-
-    fn drive(&self) {
-        loop {
-            while self.fire_timer(Instant::now()) || self.poll_task() {}
-            if self.state.lock().has_ended {
-                return;
-            }
-            match self.next_deadline() {
-                Some(next) => thread::park_timeout(next.saturating_duration_since(Instant::now())),
-                None => thread::park(),
-            }
-        }
-    }
-
-    /// Ends the runtime after its last handle: drops unfinished tasks.
-    fn end(&self) {
-        let unfinished = {
-            let mut state = self.state.lock();
-            state.has_ended = true;
-            state.thread.iter().for_each(Thread::unpark);
-            state.queue.clear();
-            mem::take(&mut state.tasks)
-        };
-        unfinished.into_values().for_each(|task| _ = foreign::call("a detached task", || drop(task)));
-    }
-}
-
-impl State {
-    fn next_task(&mut self) -> Option<(u64, Work, Waker)> {
-        let number = self.queue.pop_front()?;
-        let task = self.tasks.get_mut(&number)?;
-        task.is_woken = false;
-        Some((number, task.work.take()?, task.waker.clone()))
-    }
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.wake_task(self.number);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::{self, poll_fn};
+    use std::task::Wake;
+    use std::thread::{self, Thread};
 
     use super::*;
 
@@ -402,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_ends_with_the_last_handle() {
+    fn threads_end_with_the_last_handle() {
         let waker = Waker::from(Arc::new(Unparks(thread::current())));
         for has_task in [false, true] {
             let runtime = ThreadRuntime::new();
@@ -416,7 +245,7 @@ mod tests {
             while shared.strong_count() > 0 {
                 assert!(
                     begun.elapsed() < SOON,
-                    "expected the end of the thread, and {} handles are left",
+                    "expected the end of all threads, and {} are left",
                     shared.strong_count()
                 );
                 thread::yield_now();
@@ -426,7 +255,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn thread_that_waits_takes_no_processor() {
+    fn threads_that_wait_take_no_processor() {
         use std::collections::BTreeMap;
         use std::fs;
         use std::path::{Path, PathBuf};
@@ -453,7 +282,6 @@ mod tests {
         let waker = Waker::from(Arc::new(Tells(Arc::clone(&tasks), thread::current())));
         let begun = Instant::now();
         wait(&runtime, &waker);
-        tasks.lock().clear();
         let (mut polls, wakes) = (0, waker.clone());
         runtime.spawn(poll_fn(move |_| {
             polls += 1;
@@ -464,8 +292,8 @@ mod tests {
             wakes.wake_by_ref();
             Poll::Ready(())
         }));
-        while tasks.lock().is_empty() {
-            assert!(begun.elapsed() < SOON, "expected a poll of the task by the thread");
+        while tasks.lock().len() < 2 {
+            assert!(begun.elapsed() < SOON, "expected a second thread beside the blocked one");
             thread::park_timeout(SOON);
         }
         let mut later = None;
@@ -489,28 +317,5 @@ mod tests {
             let sleep = later.insert(runtime.sleep_until(Instant::now() + SOON));
             assert!(Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending());
         }
-    }
-
-    #[test]
-    fn task_that_has_ended_is_forgotten() {
-        let shared = Arc::new(Shared::new(Some(Instant::now())));
-        let works: [(Work, usize); 3] = [
-            (Box::pin(future::ready(())), 0),
-            (Box::pin(async { panic!("on purpose") }), 0),
-            (Box::pin(future::pending()), 1),
-        ];
-        for (work, unfinished) in works {
-            shared.add(work);
-            assert!(shared.poll_task());
-            assert_eq!(shared.state.lock().tasks.len(), unfinished);
-        }
-    }
-
-    #[test]
-    fn no_thread_is_started_once_the_last_handle_is_gone() {
-        let shared = Arc::new(Shared::new(None));
-        shared.end();
-        shared.kick();
-        assert!(shared.state.lock().thread.is_none());
     }
 }
