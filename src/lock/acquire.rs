@@ -67,10 +67,11 @@ impl<'a> AcquireParams<'a> {
         }
         // A caller with a limit outwaits a store that is gone; without one, only once a wait has begun.
         let mut patient = self.wait.is_some();
+        let mut superseded = 0;
         loop {
             let under = self.check(now)?;
             let number = entry.context.number();
-            let request = self.request(number);
+            let request = self.request(number).superseded(superseded);
             let end = if let Some(under) = under {
                 Box::pin(self.read_under(request, under, begun, patient)).await?
             } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
@@ -117,7 +118,9 @@ impl<'a> AcquireParams<'a> {
                     self.waited(begun, guard.since().unwrap_or(begun));
                     return Ok(O::from(guard));
                 }
-                End::Superseded => (now, patient) = (entry.now(), true),
+                End::Superseded => {
+                    (now, patient, superseded) = (entry.now(), true, superseded.saturating_add(1))
+                }
                 // The end of the runtime fires its timers early.
                 End::Held | End::Unanswered if entry.context.has_ended() => {
                     return Err(LockError::RuntimeEnded);

@@ -22,12 +22,13 @@ pub struct Request {
     pub(super) shared_owner: bool,
     pub(super) lease: Option<Duration>,
     pub(super) fenced: bool,
+    pub(super) superseded: u32,
 }
 
 impl Request {
     /// Returns a request of `owner`, by a lease that the client renews while the lock is held.
     pub fn new(owner: u64) -> Self {
-        Self { owner, shared_owner: false, lease: None, fenced: false }
+        Self { owner, shared_owner: false, lease: None, fenced: false, superseded: 0 }
     }
 
     /// Lets several acquisitions have this owner: all of an owner's waiters get the lock together. Without
@@ -47,6 +48,13 @@ impl Request {
     #[must_use]
     pub fn fenced(self) -> Self {
         Self { fenced: true, ..self }
+    }
+
+    /// Counts the supersessions of this call: each doubles the time that its queue head may go unpolled, up to
+    /// a third of a renewed lease. A caller of a busy machine would else ask anew for ever.
+    #[must_use]
+    pub fn superseded(self, times: u32) -> Self {
+        Self { superseded: times, ..self }
     }
 
     /// True if the client renews the lease.

@@ -212,6 +212,23 @@ fn granted_waiter_is_superseded_only_after_a_missed_poll_limit() {
     assert!(matches!(told(&entry, &ticket, now + limit), Some(Turn::Superseded)));
 }
 
+/// On a machine where a poll comes later than the limit, each attempt would otherwise be given back.
+#[test]
+fn each_supersession_doubles_the_limit_of_the_next_try() {
+    let limit = Rules::default().unpolled_limit;
+    for (times, longer) in [(0, limit), (1, limit * 2), (3, limit * 8), (4, LEASE / 3), (u32::MAX, LEASE / 3)]
+    {
+        let (entry, now) = idle();
+        let again = Request::new(1).superseded(times);
+        let entered = with(|effects| entry.enter(&again, noop(), now, effects)).0;
+        assert!(matches!(entered, Turn::Head(_)), "{entered:?}");
+        assert_eq!(with(|effects| entry.wake_head(now, effects)).1.look_at, now + longer, "{times}");
+        let before = now + longer - Duration::from_nanos(1);
+        assert_eq!(with(|effects| entry.tick(before, effects)).1.superseded(), 0, "{times}");
+        assert_eq!(with(|effects| entry.tick(now + longer, effects)).1.superseded(), 1, "{times}");
+    }
+}
+
 #[test]
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();

@@ -10,7 +10,7 @@ use super::super::effects::{Effects, NextHead};
 use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
-use super::{Hold, Ownership, Phase, StoreLease, StoreRecord};
+use super::{Hold, Ownership, Phase, Rules, StoreLease, StoreRecord};
 
 /// Count of tokens reserved at once if others wait: they get tokens without a command.
 const TOKENS: u64 = 256;
@@ -48,6 +48,13 @@ impl HeadState {
     fn ticket(&self) -> HeadTicket {
         let Self { serial, steps, since, has_position, .. } = *self;
         HeadTicket { serial, steps, since, has_position }
+    }
+
+    /// Time at which the head is superseded unless polled before; never, if no event has come since its poll.
+    pub(super) fn unpolled_end(&self, rules: &Rules) -> Moment {
+        let limit = rules.unpolled_limit;
+        let longer = limit.saturating_mul(1 << self.request.superseded.min(31));
+        self.woken.map_or(Moment::NEVER, |woken| woken + longer.min(rules.renewed_lease / 3).max(limit))
     }
 
     pub(super) fn inherits(&self) -> bool {
@@ -175,13 +182,13 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn head_woken(&mut self, now: Moment, effects: &mut Effects) {
-        let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &mut self.phase
             && head.slot.is_none()
         {
-            let since = *head.woken.get_or_insert(now);
+            head.woken.get_or_insert(now);
+            let ends = head.unpolled_end(&self.rules);
             effects.wake(head.waker.take());
-            self.look_by(since + limit, now, effects);
+            self.look_by(ends, now, effects);
         }
     }
 
@@ -354,12 +361,11 @@ impl Ownership {
     }
 
     fn appoint_named(&mut self, slot: Slot, now: Moment, effects: &mut Effects) {
-        let limit = self.rules.unpolled_limit;
         let Phase::Competing(head) = &mut self.phase else { unreachable!("a named waiter competes") };
         head.woken = Some(now);
-        let place = Place::Appointed(head.serial);
+        let (place, ends) = (Place::Appointed(head.serial), head.unpolled_end(&self.rules));
         effects.wake(self.queue.place_at(slot, place));
-        self.look_by(now + limit, now, effects);
+        self.look_by(ends, now, effects);
     }
 
     /// Returns the slot of this queue head, if named with a release that is not answered.

@@ -39,9 +39,8 @@ pub struct Renewal {
 impl Ownership {
     pub(in crate::lock_entry) fn tick(&mut self, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.end_if_over(now, effects);
-        let limit = self.rules.unpolled_limit;
         if let Phase::Competing(head) = &self.phase
-            && head.woken.is_some_and(|woken| now.saturating_duration_since(woken) >= limit)
+            && head.unpolled_end(&self.rules) <= now
         {
             self.supersede_silent(effects);
             self.supersede_head(now, effects);
@@ -114,10 +113,9 @@ impl Ownership {
     }
 
     pub(super) fn next_look(&self, now: Moment) -> Moment {
-        let limit = self.rules.unpolled_limit;
         let of_phase = match &self.phase {
             Phase::Free | Phase::Returning(_) => Moment::NEVER,
-            Phase::Competing(head) => head.woken.map_or(Moment::NEVER, |woken| woken + limit),
+            Phase::Competing(head) => head.unpolled_end(&self.rules),
             Phase::Held(hold, lease) => self.next_look_at(hold, lease, now),
         };
         self.parallel.iter().fold(of_phase, |at, (hold, lease)| at.min(self.next_look_at(hold, lease, now)))
