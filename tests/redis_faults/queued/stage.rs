@@ -223,30 +223,29 @@ impl Convoy {
 
     /// Waits for `more` turns from now on, or for the last turn.
     pub(crate) async fn goes_on(&self, more: usize) {
-        let enough = (self.done() + more).min(self.tasks.len() * self.rounds);
-        within(LIFE + LITTLE, "the convoy's going on", async {
-            while self.done() < enough {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        self.reaches((self.done() + more).min(self.tasks.len() * self.rounds)).await;
     }
 
-    /// Waits for the end of all turns, and asserts that no turn took longer than a position lasts.
-    pub(crate) async fn ends(self) {
-        let all = self.tasks.len() * self.rounds;
+    /// Asserts that no turn takes longer than a position lasts; all turns together may, on a busy machine.
+    async fn reaches(&self, enough: usize) {
         let (mut before, mut since) = (self.done(), Instant::now());
-        // The join below finds a panicked task.
-        while self.done() < all && !self.tasks.iter().all(JoinHandle::is_finished) {
+        // A panicked task is found by the join at the end.
+        while self.done() < enough && !self.tasks.iter().all(JoinHandle::is_finished) {
             tokio::time::sleep(Duration::from_millis(1)).await;
             if self.done() > before {
                 (before, since) = (self.done(), Instant::now());
             }
             assert!(
                 since.elapsed() < LIFE + LITTLE,
-                "expected the convoy to go on, and it stands still after {before} of {all}"
+                "expected the convoy to go on, and it stands still after {before} turns of {enough}"
             );
         }
+    }
+
+    /// Waits for the end of all turns.
+    pub(crate) async fn ends(self) {
+        let all = self.tasks.len() * self.rounds;
+        self.reaches(all).await;
         for task in self.tasks {
             within(LONG, "a task's end", task).await.unwrap();
         }
