@@ -1,4 +1,4 @@
-//! `cargo xtask badges`: the documentation as docs.rs builds it; each item has to name its feature.
+//! The documentation as docs.rs builds it; each item has to name its feature.
 
 use std::fs;
 use std::path::Path;

@@ -30,9 +30,9 @@ impl Binary {
     }
 }
 
-/// Builds the tests of cargo's `command`, in the workspace at `root`. Prints cargo's messages.
+/// Builds by cargo's `command`, in the workspace at `root`, and returns the tests. Prints cargo's messages.
 pub(crate) fn build(mut command: Command, root: &Path) -> Result<Vec<Binary>> {
-    command.args(["--no-run", "--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
+    command.args(["--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
     let mut cargo = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
     let output = BufReader::new(cargo.stdout.take().context("its output is piped")?);
     let mut binaries = Vec::new();

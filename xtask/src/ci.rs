@@ -5,7 +5,7 @@ use xshell::cmd;
 
 use crate::steps::Steps;
 use crate::workspace::{Workspace, library, public_features};
-use crate::{badges, features, msrv, quickstart, recipes, test};
+use crate::{features, msrv, quickstart, recipes, test};
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let result = run_all(workspace, steps);
@@ -23,14 +23,25 @@ fn run_all(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         Ok(cmd!(shell, "{cargo} clippy {what...} -- -D warnings").run()?)
     })?;
     steps.run("rustdoc", || rustdoc(workspace))?;
-    badges::check(workspace, steps)?;
     features::check(workspace, steps)?;
     msrv::check(workspace, steps)?;
     test::run_all(workspace, steps, &test::Options::all())?;
-    quickstart::run(workspace, steps)?;
-    recipes::run(workspace, steps)
+    examples(workspace, steps)
 }
 
+/// Runs the programs that the tests' step has built.
+fn examples(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
+    let built = workspace.target_dir().join("debug");
+    quickstart::run_built(workspace, steps, &built.join("quickstart"))?;
+    steps.run("examples that are packages", || {
+        for example in recipes::PACKAGES {
+            cmd!(workspace.shell, "{built}/{example}").run()?;
+        }
+        Ok(())
+    })
+}
+
+/// Documents the packages for users.
 fn rustdoc(workspace: &Workspace) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     let metadata = workspace.metadata()?;
@@ -38,7 +49,8 @@ fn rustdoc(workspace: &Workspace) -> Result<()> {
     let features = public_features(library(&metadata)?).into_iter();
     // The library's own features, whatever features other packages have.
     let features = features.map(|feature| format!("latchwork/{feature}")).collect::<Vec<_>>().join(",");
-    cmd!(shell, "{cargo} doc --workspace --no-deps --features {features}")
+    let packages = ["-p", "latchwork", "-p", "latchwork-conformance", "-p", "latchwork-testkit"];
+    cmd!(shell, "{cargo} doc --no-deps {packages...} --features {features}")
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;
     Ok(())

@@ -67,10 +67,8 @@ enum Task {
     Bench(bench::Options),
     /// Check that no dependency declares a newer Rust than we do
     Msrv,
-    /// Lint and document the library with each of its features alone, with none and with the default ones
+    /// Lint the library with each of its features alone, with none and with the default ones
     Features,
-    /// Document the library as docs.rs does, and check that each item names its feature
-    Badges,
     /// Run the quickstart, in one process and then in three over a Redis server
     Quickstart,
     /// Run the recipes, including those that wait for leases to expire, and the example packages
@@ -130,7 +128,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench(options) => bench::run(&workspace, &mut steps, options),
         Task::Msrv => msrv::check(&workspace, &mut steps),
         Task::Features => features::check(&workspace, &mut steps),
-        Task::Badges => badges::check(&workspace, &mut steps),
         Task::Quickstart => quickstart::run(&workspace, &mut steps),
         Task::Recipes => recipes::run(&workspace, &mut steps),
         Task::Ci => ci::run(&workspace, &mut steps),

@@ -24,7 +24,7 @@ const OPTIMIZED: &str = "profile.dev.package.latchwork.opt-level=1";
 pub(crate) fn ownership(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let copy = seeded::copy(workspace)?;
     let Workspace { shell, cargo, .. } = &copy;
-    let build = cmd!(shell, "{cargo} test --package latchwork --lib --config {OPTIMIZED}");
+    let build = cmd!(shell, "{cargo} test --no-run --package latchwork --lib --config {OPTIMIZED}");
     let binaries = steps.run("build of the model", || binaries::build(build.into(), copy.root()))?;
     let [binary] = &binaries[..] else { bail!("the library has one binary of unit tests") };
     let run = |test: &str| {
@@ -51,7 +51,7 @@ pub(crate) fn scripts(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
             cmd!(shell, "{cargo} test --package latchwork --test redis -- {tests} --test-threads {threads}");
         steps.run(tests, || Ok(run.run()?))?;
     }
-    // The usual tests run some of these programs; this runs twenty times as many.
+    // The usual tests run some of these programs; this runs sixty times as many.
     let deep = cmd!(shell, "{cargo} test --package latchwork --test redis -- {DIFFERENTIAL}");
     steps.run(DIFFERENTIAL, || Ok(deep.env("LATCHWORK_DEEP", "1").run()?))
 }

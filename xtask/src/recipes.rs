@@ -7,6 +7,9 @@ use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 
+/// Recipes of several files.
+pub(crate) const PACKAGES: [&str; 2] = ["own_backend", "own_lock_client"];
+
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
     steps.run("recipes", || {
@@ -16,7 +19,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         Ok(())
     })?;
     steps.run("recipes that are packages", || {
-        for example in ["own_backend", "own_lock_client"] {
+        for example in PACKAGES {
             cmd!(shell, "{cargo} run --package {example}").run()?;
         }
         Ok(())

@@ -11,8 +11,9 @@ use self::lanes::{Job, Outcome, Queue};
 use crate::binaries::{self, Binary};
 use crate::nightly::SCRIPTS;
 use crate::steps::Steps;
+use crate::verify::sim;
 use crate::workspace::Workspace;
-use crate::{loom, redis_server, seeded, verify};
+use crate::{loom, redis_server, seeded};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -23,21 +24,27 @@ pub(crate) struct Options {
     /// --nocapture
     #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
+    /// Also builds the examples' programs, and tests the recipes: a build of their own would rebuild their
+    /// dependencies with other features
+    #[arg(skip)]
+    examples: bool,
 }
 
 impl Options {
+    /// Those of CI.
     pub(crate) fn all() -> Options {
-        Options { quick: false, args: Vec::new() }
+        Options { quick: false, args: Vec::new(), examples: true }
     }
 }
 
 /// Suites that mostly wait, the longest first, with the number of their tests at a time.
-const WAITING: [(&str, usize); 6] = [
+const WAITING: [(&str, usize); 7] = [
     ("redis_faults", 24),
     ("redis", 8),
     ("cluster", 6),
     ("lock", 6),
     ("mutants of conformance", 6),
+    ("recipes of recipes", 6),
     ("local", 12),
 ];
 
@@ -48,9 +55,13 @@ const WAITING_AT_A_TIME: usize = 2;
 /// same moment, and crowds of thousands of commands take both cores of a small machine.
 const ALONE: [(&str, &str); 2] = [("semaphore_memory", ""), ("redis_faults", "crowd::")];
 
-/// Packages built elsewhere: loom models need a build of their own (below), benches measure, and `recipes`
-/// and `quickstart` run the examples, whose many dependencies no test needs.
-const ELSEWHERE: [&str; 5] = ["loom-tests", "benches", "recipes", "quickstart", "lock-mutants"];
+/// Packages built elsewhere: loom models need a build of their own (below), and benches measure.
+const ELSEWHERE: [&str; 3] = ["loom-tests", "benches", "lock-mutants"];
+
+/// Packages with many dependencies that no test needs.
+const EXAMPLES: [&str; 2] = [RECIPES, "quickstart"];
+
+const RECIPES: &str = "recipes";
 
 /// The library's tests for `--quick`.
 const QUICK: [&str; 9] = [
@@ -77,29 +88,34 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
 /// Runs the tests without printing times: `ci` prints its own.
 pub(crate) fn run_all(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let Workspace { shell, cargo, .. } = workspace;
-    let Options { quick, args } = options;
-    let packages = ELSEWHERE.iter().flat_map(|package| ["--exclude", *package]);
-    let packages = ["--workspace"].into_iter().chain(packages);
-    let mut targets = vec!["--lib"];
+    let Options { quick, args, examples } = options;
     let mut args = args.clone();
-    if *quick {
-        targets.extend(QUICK.iter().flat_map(|name| ["--test", name]));
+    let left_out = ELSEWHERE.into_iter().chain(EXAMPLES.into_iter().filter(|_| !examples));
+    // Of all steps: other packages would enable other features of the dependencies, to be built once more.
+    let packages: Vec<_> =
+        ["--workspace"].into_iter().chain(left_out.flat_map(|package| ["--exclude", package])).collect();
+    let build = if *quick {
         args.extend(SLOW.iter().flat_map(|name| ["--skip".to_owned(), (*name).to_owned()]));
+        let targets = QUICK.iter().flat_map(|name| ["--test", name]);
+        cmd!(shell, "{cargo} test --no-run --lib").args(targets)
     } else {
         steps.run("Redis server", || redis_server::ensure(shell))?;
-        targets.extend(["--bins", "--tests"]);
-    }
-    let build = cmd!(shell, "{cargo} test {packages...} {targets...}");
+        match examples {
+            false => cmd!(shell, "{cargo} test --no-run --lib --bins --tests"),
+            true => cmd!(shell, "{cargo} build --tests --bins --features quickstart/redis"),
+        }
+    };
+    let build = build.args(&packages);
     let binaries = steps.run("build of the tests", || binaries::build(build.into(), workspace.root()))?;
     let Plan { waiting, mut computing, alone } = Plan::of(&binaries, &args);
     if !quick {
-        computing.push(job("doc tests", cmd!(shell, "{cargo} test --doc --").args(&args)));
+        computing
+            .push(job("doc tests", cmd!(shell, "{cargo} test --doc").args(packages).arg("--").args(&args)));
         computing.push(job("loom models", loom::bounded(workspace, loom::FEW)?.arg("--").args(&args)));
         // Unnamed tests, excluded by any filter.
         if args.is_empty() {
             let seeded = seeded::copy(workspace)?;
-            computing
-                .extend(verify::quick_parts(workspace, &seeded)?.map(|(name, command)| job(name, command)));
+            computing.extend(sim::quick(&seeded)?.map(|(name, command)| job(name, command)));
         }
     }
     let beside = vec![Queue { jobs: waiting, lanes: WAITING_AT_A_TIME }, Queue { jobs: computing, lanes: 1 }];
@@ -147,6 +163,10 @@ impl Plan {
                 }
                 _ if args.is_empty() && binary.name == "redis" => SCRIPTS.iter().copied().for_each(skip),
                 _ => {}
+            }
+            if binary.name == format!("{RECIPES} of {RECIPES}") {
+                // Those that wait for leases to end.
+                own.push("--include-ignored".to_owned());
             }
             let Some(at) = place(&binary) else {
                 plan.computing.push(job_of(binary, &own));

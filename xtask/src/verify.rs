@@ -23,9 +23,10 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, bail};
 use clap::ValueEnum;
-use xshell::Cmd;
 
 use self::table::{Outcome, Row, Table};
+use crate::badges;
+use crate::features;
 use crate::interop;
 use crate::missing::Missing;
 use crate::nightly;
@@ -105,6 +106,8 @@ enum Part {
     Fuzz,
     /// Dependencies' licenses, duplicates, sources and advisories; left out without cargo-deny, unless named
     Deny,
+    /// Links of each feature's documentation, and the feature that each item names as on docs.rs
+    Docs,
 }
 
 impl Part {
@@ -125,6 +128,7 @@ impl Part {
             Self::Instructions => "hot paths: no more than 3 % above what was measured",
             Self::Fuzz => "what is read from outside: names, ids, URLs, replies, messages",
             Self::Deny => "dependencies: licenses, duplicates, sources, advisories",
+            Self::Docs => "documentation of each feature: links, and badges as on docs.rs",
         }
     }
 
@@ -145,16 +149,12 @@ impl Part {
             Self::Instructions => instructions::run(workspace, steps),
             Self::Fuzz => fuzz::run(workspace, steps, options),
             Self::Deny => deny::run(workspace, steps),
+            Self::Docs => {
+                features::document(workspace, steps)?;
+                badges::check(workspace, steps)
+            }
         }
     }
-}
-
-/// The parts that belong to the tests, with names.
-pub(crate) fn quick_parts<'a>(
-    workspace: &'a Workspace,
-    seeded: &'a Workspace,
-) -> Result<impl Iterator<Item = (&'static str, Cmd<'a>)>> {
-    Ok([("model", model::quick(workspace))].into_iter().chain(sim::quick(seeded)?))
 }
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {

@@ -95,8 +95,6 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All 2 × 2 programs of few operations, and the mutants
-    Quick,
     /// The mutants alone
     Mutants,
     /// Compares the code's answers with the model's, for the same programs
@@ -140,7 +138,6 @@ fn main() -> ExitCode {
     let CommandLine { command, seconds, seed } = command_line;
     let result = match command {
         None => parts::everything(seconds, seed),
-        Some(Command::Quick) => parts::quick(),
         Some(Command::Mutants) => parts::mutants(),
         #[cfg(latchwork_suspend)]
         Some(Command::Replay) => replay::everything(seed),

@@ -87,16 +87,6 @@ fn narrow() -> Result {
     Ok(())
 }
 
-/// The part for the tests.
-pub(crate) fn quick() -> Result {
-    mutants()?;
-    narrow()?;
-    let search = Search { alphabet: FEW, threads: 2, operations: 2, permits: 0..=2 };
-    explore("semaphore, all 2 × 2 of few operations", &search.all()?, STATES, None)?;
-    let search = Search { alphabet: LATCH, threads: 2, operations: 2, permits: 0..=1 };
-    explore("latch, all 2 × 2", &search.all()?, STATES, None)
-}
-
 pub(crate) fn mutants() -> Result {
     for kill in MUTANTS {
         let &Kill { mutant, what, program, permits, expected } = kill;
@@ -254,4 +244,31 @@ fn shown(program: &Program, mutants: Mutants, invariants: bool, found: &Countere
         .expect("a minimised program has the violation");
     model.print(&found);
     format!("{} in {program}", found.violation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mutant_is_found_out() {
+        mutants().unwrap();
+    }
+
+    #[test]
+    fn words_that_wrap_around_compare_correctly() {
+        narrow().unwrap();
+    }
+
+    #[test]
+    fn semaphore_is_fifo_in_all_pairs_of_two_operations() {
+        let search = Search { alphabet: FEW, threads: 2, operations: 2, permits: 0..=2 };
+        explore("semaphore, all 2 × 2 of few operations", &search.all().unwrap(), STATES, None).unwrap();
+    }
+
+    #[test]
+    fn latch_loses_no_notification_in_all_pairs_of_two_operations() {
+        let search = Search { alphabet: LATCH, threads: 2, operations: 2, permits: 0..=1 };
+        explore("latch, all 2 × 2", &search.all().unwrap(), STATES, None).unwrap();
+    }
 }

@@ -18,8 +18,17 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    /// cargo's `subcommand` on the package, with these settings.
+    /// cargo's `subcommand` on the package, with these settings, and optimised for long checks.
     pub(crate) fn cargo<'a>(
+        &self,
+        workspace: &'a Workspace,
+        subcommand: &str,
+        package: &str,
+    ) -> Result<Cmd<'a>> {
+        Ok(self.unoptimised(workspace, subcommand, package)?.arg("--release"))
+    }
+
+    pub(crate) fn unoptimised<'a>(
         &self,
         workspace: &'a Workspace,
         subcommand: &str,
@@ -34,11 +43,10 @@ impl Build {
             flags.extend([sanitizer, "-Cunsafe-allow-abi-mismatch=sanitizer"]);
         }
         let (variable, flags) = rustflags::with(&flags)?;
-        let mut command =
-            cmd!(shell, "{cargo} {subcommand} --release --package {package} --target-dir {target_dir}")
-                .env(variable, flags)
-                // Optimised, for long checks; with debug assertions, as further checks.
-                .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        let mut command = cmd!(shell, "{cargo} {subcommand} --package {package} --target-dir {target_dir}")
+            .env(variable, flags)
+            // Further checks.
+            .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
         if self.sanitizer.is_some() {
             command = command
                 // Naming the target keeps the sanitizer out of build scripts and macros.

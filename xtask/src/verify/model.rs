@@ -17,11 +17,6 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -
     said.result()
 }
 
-/// The part for the tests, which takes seconds.
-pub(crate) fn quick(workspace: &Workspace) -> Cmd<'_> {
-    command(workspace).arg("quick")
-}
-
 /// The model contains nothing of the library, and so needs no build of its own.
 fn command(workspace: &Workspace) -> Cmd<'_> {
     let Workspace { shell, cargo, .. } = workspace;

@@ -13,12 +13,16 @@ use crate::workspace::Workspace;
 
 const BUILD: Build = Build { cfg: "latchwork_simulation", sanitizer: None, target_dir: "simulation" };
 
+/// Arguments of cargo's `run`, up to the program's own.
+const RUN: [&str; 5] = ["--quiet", "--features", "simulation", "--bin", "sim"];
+
 /// Default time: ten minutes of fresh seeds.
 const SECONDS: u32 = 600;
 
-/// Numbers of programs with fixed seeds, in two processes whose histories must be equal: in the tests, where
-/// they take some 5 s, and in `verify`.
-const FIXED_PROGRAMS: [&str; 2] = ["240", "720"];
+/// Numbers of programs with fixed seeds, in two processes whose histories must be equal: in the tests, and in
+/// `verify`.
+const FEW_PROGRAMS: &str = "40";
+const MANY_PROGRAMS: &str = "720";
 
 /// Twins of the model that seconds of programs find. (`sim faults` looks for all, and for all faults.)
 const TWINS: [&str; 25] = [
@@ -51,7 +55,7 @@ const TWINS: [&str; 25] = [
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps, options: &Options) -> Result<()> {
     let workspace = &seeded::copy(workspace)?;
-    for (name, command) in fixed(workspace, 1)? {
+    for (name, command) in fixed(|| command(workspace), MANY_PROGRAMS)? {
         steps.run(name, || Ok(command.run()?))?;
     }
     steps.run("tests of the simulator", || {
@@ -84,17 +88,17 @@ pub(crate) fn run_command(workspace: &Workspace, args: &[String]) -> Result<()> 
 }
 
 /// The part for the tests: programs that once found a fault, and fixed seeds. In a copy with seedable faults,
-/// since each program stands for one.
+/// since each program stands for one; unoptimised, since that build takes longer than the programs save.
 pub(crate) fn quick(workspace: &Workspace) -> Result<[(&'static str, Cmd<'_>); 2]> {
-    fixed(workspace, 0)
+    let command = || Ok(BUILD.unoptimised(workspace, "run", "simulation")?.args(RUN).arg("--"));
+    fixed(command, FEW_PROGRAMS)
 }
 
-/// `size`: 0 for the tests, 1 for `verify`.
-fn fixed(workspace: &Workspace, size: usize) -> Result<[(&'static str, Cmd<'_>); 2]> {
-    let same = ["same", "--programs", FIXED_PROGRAMS[size], "--twice"];
+fn fixed<'a>(command: impl Fn() -> Result<Cmd<'a>>, programs: &str) -> Result<[(&'static str, Cmd<'a>); 2]> {
+    let same = ["same", "--programs", programs, "--twice"];
     Ok([
-        ("simulation of fixed programs", command(workspace)?.arg("fixed")),
-        ("simulation of fixed seeds, twice", command(workspace)?.args(same)),
+        ("simulation of fixed programs", command()?.arg("fixed")),
+        ("simulation of fixed seeds, twice", command()?.args(same)),
     ])
 }
 
@@ -107,6 +111,5 @@ pub(super) fn build(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 fn command(workspace: &Workspace) -> Result<Cmd<'_>> {
-    let run = ["--quiet", "--features", "simulation", "--bin", "sim", "--"];
-    Ok(BUILD.cargo(workspace, "run", "simulation")?.args(run))
+    Ok(BUILD.cargo(workspace, "run", "simulation")?.args(RUN).arg("--"))
 }

@@ -499,15 +499,15 @@ fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
 
 #[test]
 fn scripts_of_plain_locks_do_what_the_reference_does() {
-    check(LockKind::Plain, 30, &[Mode::Plain]);
+    check(LockKind::Plain, 20, &[Mode::Plain]);
 }
 
 #[test]
 fn scripts_of_fair_locks_do_what_the_reference_does() {
-    check(LockKind::Fair, 110, &[Mode::Fair]);
+    check(LockKind::Fair, 40, &[Mode::Fair]);
 }
 
 #[test]
 fn scripts_of_read_write_locks_do_what_the_reference_does() {
-    check(LockKind::ReadWrite, 220, &[Mode::Write, Mode::Read]);
+    check(LockKind::ReadWrite, 70, &[Mode::Write, Mode::Read]);
 }

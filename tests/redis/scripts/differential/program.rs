@@ -162,7 +162,7 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
     })
 }
 
-/// Plays numbered programs. `LATCHWORK_SEED` sets the seed, `LATCHWORK_DEEP` plays twenty times as many.
+/// Plays numbered programs. `LATCHWORK_SEED` sets the seed, `LATCHWORK_DEEP` plays sixty times as many.
 pub(super) fn check(
     programs: u32,
     modes: &'static [Mode],
@@ -170,7 +170,7 @@ pub(super) fn check(
 ) {
     let seed =
         std::env::var("LATCHWORK_SEED").map_or(1, |seed| seed.parse::<u32>().expect("the text is a number"));
-    let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 20 } else { 1 };
+    let times = if std::env::var_os("LATCHWORK_DEEP").is_some() { 60 } else { 1 };
     let mut bytes = [0; 32];
     bytes[..4].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

@@ -131,7 +131,7 @@ impl Checks {
         let Workspace { shell, cargo, .. } = copy;
         let tests: BTreeSet<_> = STAGES.iter().map(|stage| stage.binary).collect();
         let tests = tests.into_iter().filter(|name| ![UNIT, SIM].contains(name));
-        let build = cmd!(shell, "{cargo} test --package latchwork --lib")
+        let build = cmd!(shell, "{cargo} test --no-run --package latchwork --lib")
             .args(tests.flat_map(|name| ["--test", name]))
             // The model is computation only.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
