@@ -50,8 +50,8 @@ impl Request {
         Self { fenced: true, ..self }
     }
 
-    /// Counts the supersessions of this call: each doubles the time that its queue head may go unpolled, up to
-    /// a third of a renewed lease. A caller of a busy machine would else ask anew for ever.
+    /// Tells how often this call was superseded. Each time doubles the limit for its next poll as queue head,
+    /// up to a third of a renewed lease: a caller whose polls come late for good would ask anew for ever.
     #[must_use]
     pub fn superseded(self, times: u32) -> Self {
         Self { superseded: times, ..self }
