@@ -1,7 +1,6 @@
 //! [`Latch`]: notifications that wake waiting tasks and threads.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use crate::support::counter::Counter;
 use crate::support::fault::fault;
 use crate::support::sync::Lazy;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
-use crate::support::unless::unless;
 
 /// A place where tasks and threads wait for notifications.
 ///
@@ -82,16 +80,6 @@ impl Latch {
     pub async fn wait(&self) -> Notification<'_> {
         self.semaphore.acquire().await.expect("a latch's semaphore is never closed").forget();
         Notification::new(self)
-    }
-
-    /// Waits for a notification, but returns `None` if `timer`, such as a runtime's sleep, is ready first.
-    /// The latch is polled last, to receive a notification that comes together with the timer.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`wait`](Self::wait).
-    pub async fn wait_unless(&self, timer: impl Future<Output = ()>) -> Option<Notification<'_>> {
-        unless(pin!(self.wait()), pin!(timer)).await
     }
 
     /// Blocks this thread until a notification comes.

@@ -24,4 +24,5 @@ pub(crate) mod moment;
 #[cfg(feature = "lock")]
 pub(crate) mod runtime;
 pub(crate) mod sync;
+#[cfg(feature = "lock")]
 pub(crate) mod unless;

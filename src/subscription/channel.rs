@@ -14,7 +14,6 @@ use crate::subscription::message::{Message, SubscribeError};
 use crate::support::counter::Counter;
 use crate::support::fault::fault;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::support::unless::unless;
 
 pub use self::listener::Listener;
 use self::readiness::Readiness;
@@ -170,22 +169,6 @@ impl ChannelEntry {
     /// [`SubscribeError`] if the transport could not subscribe.
     pub async fn subscribed(&self) -> Result<(), SubscribeError> {
         self.readiness.wait().await
-    }
-
-    /// Waits as [`subscribed`](Self::subscribed) does, or until `timer`, a runtime's sleep, is ready: `None`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`subscribed`](Self::subscribed).
-    pub async fn subscribed_unless(
-        &self,
-        timer: impl Future<Output = ()>,
-    ) -> Option<Result<(), SubscribeError>> {
-        unless(pin!(self.subscribed()), pin!(timer)).await
     }
 
     /// Waits as [`subscribed`](Self::subscribed) does, and blocks this thread. `None` after `timeout`.

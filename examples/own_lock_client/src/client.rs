@@ -95,7 +95,7 @@ impl Client {
             }
             // Sleeps until a message arrives, or the lease expires.
             if let Some(left) = held
-                && let Some(call) = self.entry.latch().wait_unless(tokio::time::sleep(left)).await
+                && let Ok(call) = tokio::time::timeout(left, self.entry.latch().wait()).await
             {
                 call.consume();
             }
