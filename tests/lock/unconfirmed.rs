@@ -234,6 +234,29 @@ async fn confirmation_before_the_answer_to_an_attempt_wakes_a_waiter() {
     guard.unlock().await.unwrap();
 }
 
+/// The release and its message overtake the answer that the lock is held.
+#[tokio::test]
+async fn message_before_the_answer_to_an_attempt_makes_the_waiter_ask_again() {
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let local = Local::with_runtime(runtime);
+    let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
+    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
+    let lock = client.get_lock("orders").unwrap();
+    let held = theirs.lock().await.unwrap();
+    let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+    until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
+    let inbox = deaf.0.lock().unwrap()[0].clone();
+    let messages = inbox.clone();
+    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+        ready(held.unlock()).unwrap();
+        messages.deliver(Message::Unlock);
+    }));
+    inbox.ready();
+    let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
+    guard.unlock().await.unwrap();
+    assert!(meanwhile.0.lock().unwrap().is_none(), "expected a release during a question");
+}
+
 /// The message of the grant precedes the subscription's confirmation, which precedes the release's answer.
 #[tokio::test]
 async fn named_waiter_asks_if_its_confirmation_came_after_the_release() {
