@@ -77,7 +77,7 @@ impl LockOptions {
     /// Limits how long a waiter that has the lock, or has to ask the store, may go unpolled; 1 s by default.
     /// Then the next waiter goes first, and the unpolled waiter queues again at its next poll. The watchdog
     /// notices within twice this time. Each time doubles the limit of the same call, up to a third of
-    /// [`watchdog_timeout`](Self::watchdog_timeout), so that a task gets in whose polls come late for good.
+    /// [`watchdog_timeout`](Self::watchdog_timeout), so that a task whose polls always come late gets in.
     ///
     /// Without a limit, futures kept unpolled, as by `select!` over `&mut future`, would keep the lock.
     #[must_use]

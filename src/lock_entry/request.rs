@@ -51,7 +51,7 @@ impl Request {
     }
 
     /// Tells how often this call was superseded. Each time doubles the limit for its next poll as queue head,
-    /// up to a third of a renewed lease: a caller whose polls come late for good would ask anew for ever.
+    /// up to a third of a renewed lease: a caller whose polls always come late would ask anew for ever.
     #[must_use]
     pub fn superseded(self, times: u32) -> Self {
         Self { superseded: times, ..self }
