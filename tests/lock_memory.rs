@@ -18,6 +18,7 @@ use latchwork_conformance::commands::{Commands as _, RELEASED};
 use crate::polled::{poll, ready};
 
 fn main() {
+    future_of_an_acquisition_is_small();
     uncontended_pair_allocates_nothing();
     dropped_guard_allocates_nothing();
     hand_off_allocates_nothing();
@@ -30,6 +31,13 @@ fn main() {
 
 fn orders(client: &LockClient) -> Lock {
     client.get_lock("orders").unwrap()
+}
+
+/// A crowd of waiting tasks keeps a future each.
+fn future_of_an_acquisition_is_small() {
+    let lock = orders(&LockClient::local());
+    let sizes = [size_of_val(&lock.lock()), size_of_val(&lock.try_lock())];
+    assert!(sizes.iter().all(|size| *size <= 256), "expected 256 bytes at most, and found {sizes:?}");
 }
 
 fn uncontended_pair_allocates_nothing() {

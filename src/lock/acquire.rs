@@ -54,84 +54,92 @@ enum End {
 }
 
 impl<'a> AcquireParams<'a> {
-    /// Takes the lock; returns `time_over` once the time to wait is over. Futures that wait for the store are
+    /// Takes the lock; returns `time_over()` once the time to wait is over. Futures that wait for the store are
     /// boxed, to keep an acquisition that does not wait small.
-    pub(super) async fn acquire<O: From<Guard>>(self, time_over: Option<O>) -> Result<O, LockError> {
-        let entry = self.entry;
-        let begun = entry.now();
-        let mut now = begun;
-        // Yield first: a future that yielded with the lock, and was never polled again, would keep the lock.
-        if !budget::take_part() {
-            yield_now().await;
-            now = entry.now();
-        }
-        // A caller with a limit outwaits a store that is gone; without one, only once a wait has begun.
-        let mut patient = self.wait.is_some();
-        let mut superseded = 0;
-        loop {
-            let under = self.check(now)?;
-            let number = entry.context.number();
-            let request = self.request(number).superseded(superseded);
-            let end = if let Some(under) = under {
-                Box::pin(self.read_under(request, under, begun, patient)).await?
-            } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
-                return Ok(O::from(self.granted(&request, grant, begun, now)));
-            } else {
-                let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
-                loop {
-                    break match turn {
-                        Turn::Granted(grant, None) => {
-                            return Ok(O::from(self.granted(&request, grant, begun, now)));
-                        }
-                        Turn::Granted(grant, Some(extension)) => {
-                            let guard = self.guard(&request, grant, now);
-                            Box::pin(self.extended(guard, extension, begun)).await?
-                        }
-                        Turn::Queued(ticket) => {
-                            let waiter = Waiter { entry, ticket: Some(ticket), is_entering: self.may_wait() };
-                            self.recall_if_beside_itself(now);
-                            patient = patient || self.is_behind_a_holder();
-                            let told = match self.wait {
-                                None => Some(waiter.await),
-                                Some(_) => Box::pin(self.wait_queued(waiter, begun)).await,
-                            };
-                            let Some(told) = told else { break self.at_the_end(begun) };
-                            (turn, now) = told;
-                            continue;
-                        }
-                        Turn::Head(ticket) => {
-                            let head = Head::new(self, ticket, request);
-                            self.recall_if_beside_itself(now);
-                            match Box::pin(head.compete(now, patient, self.give_up(begun))).await? {
-                                End::Unanswered => self.at_the_end(begun),
-                                end => end,
+    // A block, as an `async fn` would keep its arguments twice.
+    pub(super) fn acquire<O: From<Guard>>(
+        self,
+        time_over: impl FnOnce() -> O,
+    ) -> impl Future<Output = Result<O, LockError>> {
+        async move {
+            let entry = self.entry;
+            let begun = entry.now();
+            let mut now = begun;
+            // Yield first: a future that yielded with the lock, and was never polled again, would keep the lock.
+            if !budget::take_part() {
+                yield_now().await;
+                now = entry.now();
+            }
+            // A caller with a limit outwaits a store that is gone; without one, only once a wait has begun.
+            let mut patient = self.wait.is_some();
+            let mut superseded = 0;
+            loop {
+                let number = entry.context.number();
+                let request = self.request(number).superseded(superseded);
+                let reads =
+                    self.check(now)?.map(|under| Box::pin(self.read_under(request, under, begun, patient)));
+                let end = if let Some(reads) = reads {
+                    reads.await?
+                } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
+                    return Ok(O::from(self.granted(&request, grant, begun, now)));
+                } else {
+                    let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
+                    loop {
+                        break match turn {
+                            Turn::Granted(grant, None) => {
+                                return Ok(O::from(self.granted(&request, grant, begun, now)));
                             }
-                        }
-                        Turn::Superseded => End::Superseded,
-                        Turn::Busy => End::Held,
-                        Turn::Closed => return Err(entry.context.closed()),
-                    };
-                }
-            };
-            match end {
-                End::Granted(guard) => {
-                    self.waited(begun, guard.since().unwrap_or(begun));
-                    return Ok(O::from(guard));
-                }
-                End::Superseded => {
-                    (now, patient, superseded) = (entry.now(), true, superseded.saturating_add(1))
-                }
-                // The end of the runtime fires its timers early.
-                End::Held | End::Unanswered if entry.context.has_ended() => {
-                    return Err(LockError::RuntimeEnded);
-                }
-                End::Held => {
-                    entry.context.recorder.given_up.add_one();
-                    return Ok(time_over.expect("only a wait with a limit ends without the lock"));
-                }
-                End::Unanswered => {
-                    let wait = self.wait.unwrap_or_default();
-                    return Err(LockError::NoAnswer { name: entry.name.clone(), wait });
+                            Turn::Granted(grant, Some(extension)) => {
+                                Box::pin(self.extended(self.guard(&request, grant, now), extension, begun))
+                                    .await?
+                            }
+                            Turn::Queued(ticket) => {
+                                let waiter =
+                                    Waiter { entry, ticket: Some(ticket), is_entering: self.may_wait() };
+                                self.recall_if_beside_itself(now);
+                                patient = patient || self.is_behind_a_holder();
+                                let told = match self.wait {
+                                    None => Some(waiter.await),
+                                    Some(_) => Box::pin(self.wait_queued(waiter, begun)).await,
+                                };
+                                let Some(told) = told else { break self.at_the_end(begun) };
+                                (turn, now) = told;
+                                continue;
+                            }
+                            Turn::Head(ticket) => {
+                                self.recall_if_beside_itself(now);
+                                let head = Head::new(self, ticket, request);
+                                match Box::pin(head.compete(now, patient, self.give_up(begun))).await? {
+                                    End::Unanswered => self.at_the_end(begun),
+                                    end => end,
+                                }
+                            }
+                            Turn::Superseded => End::Superseded,
+                            Turn::Busy => End::Held,
+                            Turn::Closed => return Err(entry.context.closed()),
+                        };
+                    }
+                };
+                match end {
+                    End::Granted(guard) => {
+                        self.waited(begun, guard.since().unwrap_or(begun));
+                        return Ok(O::from(guard));
+                    }
+                    End::Superseded => {
+                        (now, patient, superseded) = (entry.now(), true, superseded.saturating_add(1))
+                    }
+                    // The end of the runtime fires its timers early.
+                    End::Held | End::Unanswered if entry.context.has_ended() => {
+                        return Err(LockError::RuntimeEnded);
+                    }
+                    End::Held => {
+                        entry.context.recorder.given_up.add_one();
+                        return Ok(time_over());
+                    }
+                    End::Unanswered => {
+                        let wait = self.wait.unwrap_or_default();
+                        return Err(LockError::NoAnswer { name: entry.name.clone(), wait });
+                    }
                 }
             }
         }

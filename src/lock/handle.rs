@@ -174,7 +174,7 @@ impl Lock {
     /// lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
     /// [`RuntimeEnded`](LockError::RuntimeEnded), [`Forked`](LockError::Forked) if the client is unusable.
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::Watched, None, None)
+        self.acquire(Lease::Watched, None, only_the_lock)
     }
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
@@ -189,7 +189,7 @@ impl Lock {
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease is invalid, or over too early.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::For(lease), None, None)
+        self.acquire(Lease::For(lease), None, only_the_lock)
     }
 
     /// Takes the lock if it is free now. The watchdog renews the lease while the guard lives.
@@ -244,14 +244,14 @@ impl Lock {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> impl Future<Output = Result<Option<Guard>, LockError>> {
-        self.acquire(lease.into(), Some(wait), Some(None))
+        self.acquire(lease.into(), Some(wait), || None)
     }
 
     fn acquire<O: From<Guard>>(
         &self,
         lease: Lease,
         wait: Option<Duration>,
-        time_over: Option<O>,
+        time_over: impl FnOnce() -> O,
     ) -> impl Future<Output = Result<O, LockError>> {
         let owner = self.owner.map(|owner| owner.number);
         let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
@@ -449,6 +449,11 @@ impl Lock {
     pub fn waiters(&self) -> usize {
         if self.entry.context.is_same_process() { self.entry.engine.waiters() } else { 0 }
     }
+}
+
+/// The outcome without the lock, of a call without a limit.
+fn only_the_lock() -> Guard {
+    unreachable!("only a wait with a limit ends without the lock")
 }
 
 impl fmt::Debug for Lock {

@@ -30,28 +30,30 @@ macro_rules! event {
 
 /// Runs `acquire` inside of a span with the lock's name. The span begins with the first poll.
 #[cfg(feature = "tracing")]
-pub(crate) async fn acquiring<F: Future>(name: &str, acquire: F) -> F::Output {
-    let span = told(|| tracing::debug_span!(target: "latchwork", "acquire", lock = name));
-    InSpan { span, future: Some(acquire) }.await
+pub(crate) fn acquiring<F: Future>(name: &str, acquire: F) -> impl Future<Output = F::Output> {
+    // No `async fn`, which would keep `acquire` twice.
+    InSpan { begins: Some(name), span: None, future: Some(acquire) }
 }
 
 /// Runs `work` inside of the current span, wherever it is polled.
 #[cfg(feature = "tracing")]
 pub(crate) fn here<F: Future>(work: F) -> impl Future<Output = F::Output> {
-    InSpan { span: told(tracing::Span::current), future: Some(work) }
+    InSpan { begins: None, span: told(tracing::Span::current), future: Some(work) }
 }
 
 #[cfg(feature = "tracing")]
 pin_project_lite::pin_project! {
     /// A future polled and dropped inside of a span, even if the subscriber panics: the future may hold a
     /// lock.
-    struct InSpan<F> {
+    struct InSpan<'a, F> {
+        // Name of the lock whose span begins with the first poll.
+        begins: Option<&'a str>,
         span: Option<tracing::Span>,
         #[pin]
         future: Option<F>,
     }
 
-    impl<F> PinnedDrop for InSpan<F> {
+    impl<F> PinnedDrop for InSpan<'_, F> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             inside(this.span.as_ref(), || this.future.set(None));
@@ -61,11 +63,14 @@ pin_project_lite::pin_project! {
 }
 
 #[cfg(feature = "tracing")]
-impl<F: Future> Future for InSpan<F> {
+impl<F: Future> Future for InSpan<'_, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
+        if let Some(name) = this.begins.take() {
+            *this.span = told(|| tracing::debug_span!(target: "latchwork", "acquire", lock = name));
+        }
         let future = this.future.as_pin_mut().expect("not polled once it is dropped");
         inside(this.span.as_ref(), || future.poll(task))
     }
