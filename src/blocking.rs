@@ -181,6 +181,16 @@ impl LockClient {
     pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         block_on(self.inner.shutdown(limit))
     }
+
+    /// Refuses new acquisitions, serves the waiting ones, and shuts the client down: blocks this thread for
+    /// `limit` at most. See [`LockClient::drain`](crate::LockClient::drain).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`shutdown`](Self::shutdown).
+    pub fn drain(&self, limit: Duration) -> Result<(), ShutdownError> {
+        block_on(self.inner.drain(limit))
+    }
 }
 
 /// A named lock, for threads: at most one [`Owner`] has the lock at a time, while its lease lasts.

@@ -135,8 +135,8 @@ pub use self::poll::PollSemaphore;
 /// * Permits too few for the first waiter are not held: if the waiter is cancelled, they are free at once.
 ///
 /// Additions: [`acquire_weight`](Self::acquire_weight), [`acquire_up_to`](Self::acquire_up_to), timeouts for
-/// threads, [`set_capacity`](Self::set_capacity), [`waiters`](Self::waiters), [`held`](Self::held), `Debug`
-/// with the queue. [`PollSemaphore`] is tokio-util's.
+/// threads, [`drain`](Self::drain), [`set_capacity`](Self::set_capacity), [`waiters`](Self::waiters),
+/// [`held`](Self::held), `Debug` with the queue. [`PollSemaphore`] is tokio-util's.
 ///
 /// # Panicking and re-entrant wakers
 ///
@@ -179,6 +179,7 @@ pub use self::poll::PollSemaphore;
 /// | `acquire…`, a later poll | lock-free | if memory of waiters is reclaimed, or `acquire_up_to` takes more | yes |
 /// | dropping a future | lock-free | if memory of waiters is reclaimed | yes |
 /// | `close` | lock-free; one step per waiter | no | yes |
+/// | `drain`, each poll | lock-free | at the first call, and 40 bytes if it waits | yes |
 /// | `set_capacity` | lock-free | if it lowers and the queue is in use | yes |
 /// | `waiters` | one step per waiter | no | no |
 /// | `Debug` | as `available_permits` and `waiters` | a list of the waiters | yes |
@@ -450,7 +451,7 @@ impl AsyncSemaphore {
     ///
     /// Works in one or more steps. [`set_capacity`](Self::set_capacity) also removes held permits.
     pub fn forget_permits(&self, n: usize) -> usize {
-        let forgotten = self.engine.drain(n, true);
+        let forgotten = self.engine.take_free(n, true);
         self.engine.forget(forgotten);
         forgotten
     }
@@ -523,6 +524,42 @@ impl AsyncSemaphore {
     /// Held permits stay valid, and can be released. Waiters granted before still get their permits.
     pub fn close(&self) {
         self.engine.close();
+    }
+
+    /// [Closes](Self::close) the semaphore, and waits until no permit is [held](Self::held).
+    ///
+    /// Waiters granted before the close hold permits, until they are dropped or release the permits. Permits
+    /// given to `mem::forget` count as held for ever.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the semaphore closed. Call `drain` again to wait longer.
+    ///
+    /// # Memory ordering
+    ///
+    /// Work done before a permit is released happens before the end of the wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+    /// # block_on(async {
+    /// use std::sync::Arc;
+    /// use latchwork::AsyncSemaphore;
+    ///
+    /// let requests = Arc::new(AsyncSemaphore::new(3));
+    /// let permit = Arc::clone(&requests).acquire_owned().await?;
+    /// tokio::spawn(async move {
+    ///     // … the last request …
+    ///     drop(permit);
+    /// });
+    /// requests.drain().await;
+    /// assert_eq!(requests.held(), 0);
+    /// assert!(requests.acquire().await.is_err());
+    /// # Ok::<(), latchwork::AcquireError>(()) }).unwrap();
+    /// ```
+    pub async fn drain(&self) {
+        self.engine.drain().await;
     }
 
     /// True if [`close`](Self::close) was called.

@@ -2,7 +2,7 @@
 //! models of its memory are in `memory.rs`.
 #![cfg(latchwork_loom)]
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -367,6 +367,67 @@ model! {
         assert!(matches!(semaphore.try_acquire(), Err(TryAcquireError::Closed)));
     }
     fails_if_closed_is_returned_at_once: ClosedNotSettled, "pending though `Closed` was returned";
+}
+
+model! {
+    /// The holder releases while a task drains: the task is woken, and finds no permit held.
+    last_release_ends_drain {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let drainer = spawn(&semaphore, |semaphore| {
+            block_on(pin!(semaphore.drain()));
+            semaphore.held()
+        });
+        drop(held);
+        assert_eq!(drainer.join().unwrap(), 0, "drained with a held permit");
+    }
+    fails_if_counted_before_there_is_a_place: CountsBeforePlace, "deadlock";
+    fails_if_no_release_tells: LastReleaseNotTold, "deadlock";
+}
+
+model! {
+    /// A holder forgets its permit while a task drains: there is no last release, and the task ends.
+    forgotten_permit_ends_drain {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let drainer = spawn(&semaphore, |semaphore| block_on(pin!(semaphore.drain())));
+        held.forget();
+        drainer.join().unwrap();
+        assert_eq!(semaphore.capacity(), 0);
+    }
+    fails_if_counted_before_there_is_a_place: CountsBeforePlace, "deadlock";
+}
+
+model! {
+    /// A permit is taken, and the semaphore drained, while another permit is forgotten: the task waits for
+    /// the taken permit.
+    drain_waits_for_permit_taken_just_before {
+        let semaphore = Arc::new(AsyncSemaphore::new(2));
+        let forgotten = Arc::clone(&semaphore).try_acquire_owned().unwrap();
+        let forgetter = start(|| forgotten.forget());
+        let held = semaphore.try_acquire().unwrap();
+        let mut drained = Box::pin(semaphore.drain());
+        assert!(!is_ready(&mut drained), "drained with a held permit");
+        forgetter.join().unwrap();
+        assert!(!is_ready(&mut drained), "drained with a held permit");
+        drop(held);
+        assert!(is_ready(&mut drained), "drains on without a held permit");
+    }
+    fails_if_counted_while_open: CountsWhileOpen, "drained with a held permit";
+}
+
+model! {
+    /// The last release meets a task that begins to drain beside another: both end.
+    last_release_ends_each_drain with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let mut early = Box::pin(semaphore.drain());
+        assert!(!is_ready(&mut early));
+        let drainer = spawn(&semaphore, |semaphore| block_on(pin!(semaphore.drain())));
+        drop(held);
+        drainer.join().unwrap();
+        assert!(is_ready(&mut early), "drains on without a held permit");
+    }
 }
 
 // === Trying and looking ===
@@ -754,6 +815,25 @@ model! {
         waiter.join().unwrap();
         assert_eq!(shared.0.available_permits(), 1);
     }
+}
+
+model! {
+    /// The holder's writes happen before the reads of a task that has drained the semaphore.
+    drain_orders_plain_memory with 1 less {
+        let shared = Protected::new();
+        let held = shared.0.try_acquire().unwrap();
+        let drainer = {
+            let shared = Arc::clone(&shared);
+            start(move || {
+                block_on(pin!(shared.0.drain()));
+                shared.add_one();
+            })
+        };
+        shared.add_one();
+        drop(held);
+        drainer.join().unwrap();
+    }
+    fails_if_counted_before_there_is_a_place: CountsBeforePlace, "deadlock";
 }
 
 model! {

@@ -54,9 +54,9 @@ enum End {
 }
 
 impl<'a> AcquireParams<'a> {
-    /// Takes the lock; returns `time_over()` once the time to wait is over. Futures that wait for the store are
-    /// boxed, to keep an acquisition that does not wait small.
-    // A block, as an `async fn` would keep its arguments twice.
+    /// Takes the lock; returns `time_over()` once the time to wait is over. Futures that wait for the store
+    /// are boxed, to keep an acquisition that does not wait small.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` keeps its arguments twice")]
     pub(super) fn acquire<O: From<Guard>>(
         self,
         time_over: impl FnOnce() -> O,
@@ -73,6 +73,7 @@ impl<'a> AcquireParams<'a> {
             // A caller with a limit outwaits a store that is gone; without one, only once a wait has begun.
             let mut patient = self.wait.is_some();
             let mut superseded = 0;
+            self.check_admitted(now)?;
             loop {
                 let number = entry.context.number();
                 let request = self.request(number).superseded(superseded);
@@ -203,6 +204,18 @@ impl<'a> AcquireParams<'a> {
             Some(owner) => self.beside_itself(owner, now),
             None => Ok(None),
         }
+    }
+
+    /// Refuses newcomers while the client is drained. An owner that holds the lock has to finish its work.
+    #[inline]
+    fn check_admitted(&self, now: Moment) -> Result<(), LockError> {
+        let entry = self.entry;
+        if !entry.context.is_draining() {
+            return Ok(());
+        }
+        entry.context.check()?;
+        let holds = |owner| entry.both_sides().any(|side| !side.engine.holds_of(owner, now).is_empty());
+        if self.owner.is_some_and(holds) { Ok(()) } else { Err(LockError::ShutDown) }
     }
 
     fn enter(&self, request: &Request, now: Moment, waker: &Waker) -> Turn {
@@ -376,6 +389,7 @@ impl Drop for Waiter<'_> {
         if let Some(ticket) = self.ticket.take().filter(|_| self.entry.context.is_same_process()) {
             let entry = self.entry;
             entry.event(|engine, effects| engine.cancel(ticket, entry.now(), effects));
+            entry.context.tell_shutdown();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{HeldHere, LockEntry};
+use crate::lock_entry::{HeldHere, LockEntry, Moment};
 use crate::subscription::registry::Registry;
 
 use crate::subscription::transport::Transport;
@@ -267,22 +267,70 @@ impl LockClient {
     /// [`is_release_pending`](ShutdownError::is_release_pending). A forked child gets an error at once, with
     /// [`is_forked`](ShutdownError::is_forked), and nothing changes.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
+        if self.context.is_same_process() {
+            self.context.shut_down();
+        }
+        for entry in self.entries() {
+            entry.event(LockEntry::close);
+        }
+        self.until_idle(self.context.now() + limit).await
+    }
+
+    /// Refuses new acquisitions from now on, serves the waiting ones, and then [shuts down](Self::shutdown).
+    /// Both end after `limit` at the latest, with an error for acquisitions that still wait.
+    ///
+    /// An owner that holds a lock can take the same lock again until all is given back. Call `drain` when the
+    /// process is told to end, as by SIGTERM ([`drain_on_sigterm`]).
+    ///
+    /// [`drain_on_sigterm`]:
+    /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/drain_on_sigterm.rs
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not admit new acquisitions again. Call `drain` again to wait longer, or
+    /// `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`shutdown`](Self::shutdown).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # let client = latchwork::LockClient::local();
+    /// let lock = client.get_lock("orders:42")?;
+    /// let guard = lock.lock().await?;
+    /// let (drained, ()) = tokio::join!(client.drain(Duration::from_secs(10)), async {
+    ///     assert!(lock.lock().await.is_err());
+    ///     drop(guard); // the work is done
+    /// });
+    /// drained?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn drain(&self, limit: Duration) -> Result<(), ShutdownError> {
+        self.context.drain();
+        let give_up = self.context.now() + limit;
+        _ = self.until_idle(give_up).await;
+        self.shutdown(give_up.saturating_duration_since(self.context.now())).await
+    }
+
+    /// Waits until no guard, no release and, unless the client is shut down, no waiter is left.
+    async fn until_idle(&self, give_up: Moment) -> Result<(), ShutdownError> {
         if !self.context.is_same_process() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
         }
-        self.context.shut_down();
-        for entry in self.tables.all() {
-            entry.event(LockEntry::close);
-        }
-        let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
             let (mut held, mut awaited, mut wake) = (Vec::new(), Vec::new(), give_up);
+            let mut waits = false;
             // Listen first: an end from now on is seen here or notified. Look at holds first and at
             // background releases last: a hold becomes a release, and is seen in one of the three places.
             for entry in self.tables.all() {
                 // The watchdog may look later, and an ended hold may have a lease to release.
                 entry.event(|engine, effects| engine.end_what_is_over(entry.now(), effects));
+                waits |= !self.context.is_shut_down() && entry.engine.waiting().0 > 0;
                 let holds = entry.engine.each_hold(entry.now()).0;
                 if let Some(ends) = holds.iter().filter(|hold| !hold.is_forgotten).map(|hold| hold.ends).min()
                 {
@@ -297,7 +345,7 @@ impl LockClient {
             }
             let mut releasing = self.context.releases.names();
             releasing.extend(awaited);
-            if releasing.is_empty() && held.is_empty() {
+            if releasing.is_empty() && held.is_empty() && !waits {
                 return Ok(());
             }
             let is_told = self.context.until(wake, pin!(done)).await.is_some();

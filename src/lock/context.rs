@@ -36,6 +36,7 @@ pub(super) struct Context {
     label: Option<Arc<str>>,
     next_number: AtomicU64,
     origin: Origin,
+    draining: AtomicBool,
     shut_down: AtomicBool,
 }
 
@@ -59,6 +60,7 @@ impl Context {
             label,
             next_number: AtomicU64::new(1),
             origin: Origin::here(),
+            draining: AtomicBool::new(false),
             shut_down: AtomicBool::new(false),
         }
     }
@@ -111,14 +113,27 @@ impl Context {
     }
 
     pub(super) fn shut_down(&self) {
+        self.drain();
         // Ordering: Relaxed, as above.
         self.shut_down.store(true, Ordering::Relaxed);
     }
 
-    /// Makes a shutdown look again. Nothing listens before there is a shutdown.
+    /// True if new acquisitions are refused, since a drain or a shutdown.
+    #[inline]
+    pub(super) fn is_draining(&self) -> bool {
+        // Ordering: Relaxed, as above: an acquisition may come first, and is then waited for.
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn drain(&self) {
+        // Ordering: Relaxed, as above.
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes a drain or a shutdown look again. Nothing listens before.
     #[inline]
     pub(super) fn tell_shutdown(&self) {
-        if self.is_shut_down() {
+        if self.is_draining() {
             self.releases.tell();
         }
     }

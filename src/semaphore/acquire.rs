@@ -98,7 +98,9 @@ impl Wait {
         self.stage = Stage::Done;
         Poll::Ready(match ended {
             Ended::Granted if self.extra == 0 => Ok(HeldPermits::new(self.min, Taken::Queued)),
-            Ended::Granted => Ok(HeldPermits::new(self.min + engine.drain(self.extra, false), Taken::Queued)),
+            Ended::Granted => {
+                Ok(HeldPermits::new(self.min + engine.take_free(self.extra, false), Taken::Queued))
+            }
             Ended::Closed => Err(AcquireError::closed()),
         })
     }

@@ -1,7 +1,7 @@
 //! Blocking acquisition: the same futures in the same queue, with the thread asleep between polls.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,11 @@ impl AsyncSemaphore {
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         within(timeout, Arc::clone(&self).acquire_weight_owned(n), || self.try_acquire_weight_owned(n))
+    }
+
+    /// As [`drain`](Self::drain), blocking this thread for up to `timeout`. True if no permit is held.
+    pub fn blocking_drain_timeout(&self, timeout: Duration) -> bool {
+        block_on_timeout(pin!(self.drain()), timeout).is_some()
     }
 }
 

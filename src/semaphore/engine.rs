@@ -75,6 +75,7 @@
 //! | [G] | add to `credited`; grant | read `credited`; see the grant | the work done before the release |
 //! | [N] | publish a node; link it | follow the link | the node's content |
 //! | [D] | set an offset, or `done` | start a walk there | all earlier nodes are final |
+//! | [L] | publish where to drain, then a read-modify-write on `credited` | give back permits, or lower the capacity, then the same | one of the two sees the other: `drain.rs` |
 //! | [W] | publish or update a waker | end the wait | the waker |
 //! | [R] | begin a walk, then a read-modify-write on `credited` or `end` | take nodes out, then a read-modify-write on both | one of the two sees the other: `epoch.rs` |
 //!
@@ -93,6 +94,7 @@
 //! load as Acquire, so the load of [S] is a read-modify-write there (`credited_after_a_step`).
 
 mod capacity;
+mod drain;
 mod epoch;
 mod node;
 mod reclaim;
@@ -102,6 +104,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
+use crate::semaphore::AsyncSemaphore;
 use crate::support::fault::fault;
 use crate::support::foreign;
 use crate::support::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
@@ -258,6 +261,8 @@ pub(super) struct Engine {
     done: AtomicPtr<Node>,
     /// Number of permits meant to exist. Negative if more were forgotten than added, as in a latch.
     capacity: AtomicIsize,
+    /// Where draining tasks wait; null before the first.
+    place_to_drain: AtomicPtr<AsyncSemaphore>,
     memory: Memory,
     /// True if permits are a latch's notifications, which do not add up.
     is_latch: bool,
@@ -273,6 +278,7 @@ crate::support::sync::maybe_const! {
                 front: AtomicU64::new(0),
                 done: AtomicPtr::new(ptr::null_mut()),
                 capacity: AtomicIsize::new(permits as isize),
+                place_to_drain: AtomicPtr::new(ptr::null_mut()),
                 memory: Memory::new(),
                 is_latch,
             }
@@ -446,7 +452,7 @@ impl Engine {
     /// Takes `min` permits, and up to `max` if more are free; those beyond `min` in a separate step.
     pub(super) fn try_take_up_to(&self, min: usize, max: usize) -> Result<usize, Refused> {
         self.try_take(min)?;
-        Ok(min + self.drain(max - min, false))
+        Ok(min + self.take_free(max - min, false))
     }
 
     /// Consumes `permits` from a settled queue by a node without a waiter. False if the queue has changed.
@@ -636,7 +642,17 @@ impl Engine {
         self.credited.fetch_add(permits as u64 * UNIT, Ordering::SeqCst);
         // Ordering: SeqCst [S]. Includes the Acquire for the tail [N].
         let end = End(self.end.load(Ordering::SeqCst));
-        self.settle_unless_done(end);
+        if !end.is_open_and_free() {
+            self.settle_unless_done(end);
+            self.end_drain_if_closed(end);
+        }
+    }
+
+    #[inline]
+    fn end_drain_if_closed(&self, end: End) {
+        if end.is_closed() && !fault!(LastReleaseNotTold) {
+            self.end_drain();
+        }
     }
 
     /// As `release`, with the walk begun before the credit, which saves the walk a step of its own.
@@ -652,10 +668,19 @@ impl Engine {
         let end = End(self.end.load(Ordering::SeqCst));
         if end.is_queued() && !self.is_done(end) {
             self.settle_from(walk, credited);
+        } else {
+            drop(walk);
         }
         if fault!(CreditsAfterGrants) {
             credit();
         }
+        self.end_drain_if_closed(end);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.free_place_to_drain();
     }
 }
 

@@ -95,6 +95,12 @@ faults! {
         SweptUnderOwner,
         /// A replaced deficit is not freed with its replacement.
         ReplacedOutlivesDeficit,
+        /// The last permit of a closed semaphore comes back, and no draining task is woken.
+        LastReleaseNotTold,
+        /// A draining task counts the held permits before it publishes where it waits.
+        CountsBeforePlace,
+        /// A call that may bring back the last permit counts before it knows that the semaphore is closed.
+        CountsWhileOpen,
         /// A dropped semaphore does not free its queue.
         NeverFreed,
     }

@@ -5,6 +5,7 @@ mod answers;
 mod blocking;
 mod composed;
 mod debug;
+mod drain;
 mod ended;
 mod errors;
 mod fair_lock;

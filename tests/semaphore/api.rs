@@ -283,6 +283,62 @@ fn close_refuses_all_waiters() {
 }
 
 #[test]
+fn drain_ends_with_the_last_held_permit() {
+    type GiveBack = fn(&AsyncSemaphore, SemaphorePermit<'_>);
+    let ways: [(&str, GiveBack); 5] = [
+        ("released", |_, permit| drop(permit)),
+        ("forgotten", |_, permit| permit.forget()),
+        ("released under a lower capacity", |semaphore, permit| {
+            semaphore.set_capacity(0);
+            drop(permit);
+        }),
+        ("forgotten, and others added", |semaphore, permit| {
+            semaphore.add_permits(2);
+            permit.forget();
+        }),
+        ("released, and free ones forgotten", |semaphore, permit| {
+            semaphore.forget_permits(1);
+            drop(permit);
+        }),
+    ];
+    for (way, give_back) in ways {
+        for queued in [false, true] {
+            let semaphore = AsyncSemaphore::new(2);
+            // A waiter granted before the close holds a permit, polled or not.
+            let both = queued.then(|| semaphore.try_acquire_many(2).unwrap());
+            let mut first = semaphore.acquire();
+            assert_eq!(poll(&mut first).is_pending(), queued);
+            drop(both);
+            let held = semaphore.try_acquire().ok();
+            let (mut early, mut late) = (Box::pin(semaphore.drain()), Box::pin(semaphore.drain()));
+            assert!(poll(&mut early).is_pending(), "{way}: expected a drain that waits");
+            assert!(semaphore.try_acquire().is_err() && semaphore.is_closed());
+            drop(first);
+            if let Some(permit) = held {
+                assert!(poll(&mut late).is_pending(), "{way}: expected a drain that waits");
+                give_back(&semaphore, permit);
+            }
+            assert!(poll(&mut late).is_ready(), "{way}: expected the end of the drain");
+            assert!(poll(&mut early).is_ready(), "{way}: expected the end of each drain");
+            assert!(semaphore.blocking_drain_timeout(Duration::ZERO), "{way}: expected nothing held");
+        }
+    }
+}
+
+#[test]
+fn dropped_drain_leaves_the_semaphore_closed_and_others_waiting() {
+    let semaphore = AsyncSemaphore::new(1);
+    let held = semaphore.try_acquire().unwrap();
+    let (mut dropped, mut kept) = (Box::pin(semaphore.drain()), Box::pin(semaphore.drain()));
+    assert!(poll(&mut dropped).is_pending() && poll(&mut kept).is_pending());
+    drop(dropped);
+    assert!(!semaphore.blocking_drain_timeout(Duration::from_millis(1)));
+    drop(held);
+    assert!(poll(&mut kept).is_ready());
+    assert!(semaphore.is_closed());
+}
+
+#[test]
 fn permit_returned_after_close_is_harmless() {
     let semaphore = AsyncSemaphore::new(1);
     let held = semaphore.try_acquire().unwrap();

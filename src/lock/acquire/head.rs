@@ -57,6 +57,7 @@ impl Drop for Head<'_> {
         if !self.has_lock && entry.context.is_same_process() {
             // No effect if another waiter is already the queue head.
             entry.event(|engine, effects| engine.abandon(&self.ticket, entry.now(), effects));
+            entry.context.tell_shutdown();
         }
     }
 }

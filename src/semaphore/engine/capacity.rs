@@ -137,12 +137,12 @@ impl Engine {
     }
 
     /// Consumes up to `most` free permits, of a closed semaphore only if `even_closed`. Returns their number.
-    pub(in super::super) fn drain(&self, most: usize, even_closed: bool) -> usize {
+    pub(in super::super) fn take_free(&self, most: usize, even_closed: bool) -> usize {
         let most = most.min(MAX_PERMITS) as u64;
-        let mut drained = 0;
-        while drained < most {
+        let mut taken = 0;
+        while taken < most {
             let amount = |end: End, consumed| match even_closed || !end.is_closed() {
-                true => (most - drained).min(free(self.credited(), consumed).max(0) as u64),
+                true => (most - taken).min(free(self.credited(), consumed).max(0) as u64),
                 false => 0,
             };
             let permits = match self.end() {
@@ -163,17 +163,17 @@ impl Engine {
             };
             match permits {
                 Some(0) => break,
-                Some(permits) => drained += permits,
+                Some(permits) => taken += permits,
                 None => {}
             }
         }
-        drained as usize
+        taken as usize
     }
 
     /// Takes `permits` out of existence in a single step, free or not: the rest is a deficit.
     fn reduce(&self, permits: usize) {
         if fault!(OnlyFreeReduced) {
-            self.drain(permits, true);
+            self.take_free(permits, true);
             return;
         }
         let permits = permits as u64;
@@ -229,6 +229,7 @@ impl Engine {
     pub(in super::super) fn forget(&self, permits: usize) {
         // Ordering: Relaxed, as above.
         self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
+        self.end_drain();
     }
 
     /// Sets the capacity: removes permits before the number falls, adds permits after the number has risen.
@@ -255,6 +256,8 @@ impl Engine {
         if more > 0 {
             self.release_queued(more as usize);
         }
+        // Between the two steps of a lowered capacity too many permits count as held.
+        self.end_drain();
     }
 }
 

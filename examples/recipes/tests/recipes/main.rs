@@ -1,5 +1,6 @@
 //! Runs each recipe as documented. The recipes prove themselves by assertions.
 
+mod drain_on_sigterm;
 mod leader;
 mod one_process;
 mod support;
