@@ -65,7 +65,7 @@ impl<'a> AcquireParams<'a> {
             let entry = self.entry;
             let begun = entry.now();
             let mut now = begun;
-            // Yield first: a future that yielded with the lock, and was never polled again, would keep the lock.
+            // Yield first: a future that yielded with the lock, and was never polled again, would keep it.
             if !budget::take_part() {
                 yield_now().await;
                 now = entry.now();
