@@ -703,7 +703,7 @@ impl Ownership {
 
     pub(super) fn is_queued(&self, ticket: &Ticket) -> bool {
         self.queue.is_current(ticket.slot, ticket.serial)
-            && matches!(self.queue.place(ticket.slot), Place::Queued | Place::Named)
+            && matches!(self.queue.place(ticket.slot), Place::Queued | Place::NamedWithRelease)
     }
 
     /// Returns the turn of a waiter that is no longer queued, and frees its slot.
@@ -715,7 +715,7 @@ impl Ownership {
         let (place, waker) = self.queue.remove(slot);
         effects.keep_waker(waker);
         match place {
-            Place::Queued | Place::Named => unreachable!("the caller has looked"),
+            Place::Queued | Place::NamedWithRelease => unreachable!("the caller has looked"),
             Place::Granted(grant, extension, _) => self.claim_grant(grant, extension, now, effects),
             Place::Appointed(serial) => match &mut self.phase {
                 Phase::Competing(head) if head.serial == serial => Turn::Head(head.claimed()),
@@ -769,7 +769,7 @@ impl Ownership {
                 self.drop_grant(&grant, now, effects);
             }
             // The release under way names the waiter: `answered` rolls the number back if need be.
-            Place::Named => self.appoint(None, 0, now, effects),
+            Place::NamedWithRelease => self.appoint(None, 0, now, effects),
             Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}
         }

@@ -84,7 +84,7 @@ pub(super) struct Walk(Option<Slot>);
 pub(super) enum Place {
     Queued,
     /// The release under way names the waiter as queue head; the waiter has not been woken.
-    Named,
+    NamedWithRelease,
     /// The waiter has had the lock since this moment, and has not been polled.
     Granted(Grant, Option<Extension>, Moment),
     /// The waiter is the queue head with this serial, and has not been polled.

@@ -156,7 +156,7 @@ impl Connection {
             let state = self.0.state.lock();
             match state.usable() {
                 Some(live) => return Ok(Arc::clone(live)),
-                None => state.dials,
+                None => state.latest_dial,
             }
         };
         // On our runtime, where the connection's task will live: the caller's runtime may end earlier.
@@ -219,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// `seen`: the count of dials when the caller came.
+    /// `seen`: number of the latest dial when the caller came.
     async fn dial_in_turn(self: Arc<Self>, seen: u64) -> Result<Arc<Live>, Error> {
         let _turn = self.dialling.lock().await;
         let not_before = {
@@ -229,7 +229,7 @@ impl Shared {
             }
             // Share the failure of a dial that ended while we waited for the mutex. Otherwise, the last of
             // many callers would sit through the failures of all callers before it.
-            if state.dials > seen
+            if state.latest_dial > seen
                 && let Some(failure) = &state.failure
             {
                 return Err(failure.clone());
@@ -240,7 +240,7 @@ impl Shared {
             tokio::select! {
                 biased;
                 // The server has moved: dial the new address now.
-                () = self.server.moved().ended() => {}
+                () = self.server.epoch().ended() => {}
                 () = self.common.runtime.sleep_until(not_before) => {}
             }
         }
@@ -349,7 +349,7 @@ struct State {
     /// Number of the live connection; 0 if there is none.
     current: watch::Sender<u64>,
     /// Number of the latest dial: a late failure drops only the connection of its own dial.
-    dials: u64,
+    latest_dial: u64,
     failure: Option<Error>,
     not_before: Option<Instant>,
     back_off: BackOff,
@@ -370,8 +370,8 @@ impl State {
     fn begin_dial(&mut self) -> (u64, Vec<Option<Cmd>>, Option<Arc<Live>>) {
         let before = self.live.take();
         self.given_up.extend(before.as_ref().map(|live| live.end.clone()));
-        self.dials += 1;
-        (self.dials, self.given_up.clone(), before)
+        self.latest_dial += 1;
+        (self.latest_dial, self.given_up.clone(), before)
     }
 
     /// Stores the new connection. Returns true if there was an earlier connection.
@@ -513,7 +513,7 @@ mod tests {
                 self.runtime.clone(),
             ));
             told.pushes.push(push);
-            let standing = self.moved();
+            let standing = self.epoch();
             Box::pin(async move { Ok((MultiplexedConnection::over(ours, &self.runtime).await, standing)) })
         }
 
@@ -525,7 +525,7 @@ mod tests {
             self.told.lock().invalidations += 1;
         }
 
-        fn moved(&self) -> ServerEpoch {
+        fn epoch(&self) -> ServerEpoch {
             ServerEpoch::until_moved(self.known.subscribe())
         }
     }

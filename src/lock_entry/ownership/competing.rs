@@ -123,7 +123,7 @@ impl Ownership {
 
     /// True if the queue head competes by this number, inherited from the former hold; then records the
     /// answer to a command of that hold. `is_answered`: it was a leasing command, counted until now.
-    pub(super) fn head_goes_on_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
+    pub(super) fn competes_by(&mut self, number: u64, is_answered: bool, until: Moment) -> bool {
         let Phase::Competing(head) = &mut self.phase else { return false };
         if !head.has_number(number) {
             return false;
@@ -138,7 +138,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn may_run_again(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         match self.record_of(number) {
-            Some(record) => record.may_run(),
+            Some(record) => record.count_unanswered(),
             None => effects.roll_back_too(roll_back),
         }
     }
@@ -209,7 +209,7 @@ impl Ownership {
         let record = head.record.get_or_insert_with(|| StoreRecord::new(fresh, until));
         record.lengthen(until);
         record.queued_at.get_or_insert(sent);
-        record.may_run();
+        record.count_unanswered();
         head.tries += 1;
         let tokens = match (head.request.fenced, alone) {
             (false, _) => 0,
@@ -344,7 +344,7 @@ impl Ownership {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
         let serial = self.compete(request, None, Some(slot), 0, now);
-        self.queue.place_silently_at(slot, Place::Named);
+        self.queue.place_silently_at(slot, Place::NamedWithRelease);
         let Some(head) = self.head(serial) else { return };
         // The head acts only after the release's answer; until then the lock counts as held.
         (head.woken, head.refused) = (None, true);
@@ -371,7 +371,7 @@ impl Ownership {
     /// Returns the slot of this queue head, if named with a release that is not answered.
     fn named(&mut self, serial: u64) -> Option<Slot> {
         let slot = self.head(serial)?.slot?;
-        matches!(self.queue.place(slot), Place::Named).then_some(slot)
+        matches!(self.queue.place(slot), Place::NamedWithRelease).then_some(slot)
     }
 
     /// `kept`: time for which the store keeps a position for this number, or remembers the number.
@@ -464,7 +464,7 @@ impl Ownership {
             return None;
         }
         // The message answers no attempt: the last attempt may still lease the lock, until `until`.
-        record.may_run();
+        record.count_unanswered();
         head.until_before = Some(until);
         let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
         let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {

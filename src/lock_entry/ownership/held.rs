@@ -380,7 +380,7 @@ impl Ownership {
         if let Phase::Competing(head) = &mut self.phase {
             let (slot, roll_back) = (head.slot, head.to_rollback());
             effects.wake(head.waker.take());
-            let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::Named));
+            let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::NamedWithRelease));
             if let Some(slot) = slot {
                 effects.wake(self.queue.place_at(slot, Place::Closed));
             }

@@ -124,7 +124,7 @@ impl StoreLease {
         let possible = self.record.possible_until.saturating_duration_since(sent);
         let lease = lease.max(possible);
         self.lengthens(sent, lease);
-        self.record.may_run();
+        self.record.count_unanswered();
         lease
     }
 

@@ -32,7 +32,7 @@ impl StoreRecord {
     }
 
     /// Counts a leasing command that is about to be sent, or may run once more after its answer.
-    pub(super) fn may_run(&mut self) {
+    pub(super) fn count_unanswered(&mut self) {
         self.unanswered += 1;
     }
 

@@ -42,7 +42,7 @@ impl Ownership {
         if let Phase::Competing(head) = &self.phase
             && head.unpolled_end(&self.rules) <= now
         {
-            self.supersede_silent(effects);
+            self.supersede_unpolled(effects);
             self.supersede_head(now, effects);
         }
         self.supersede_grants(now, effects);
@@ -90,7 +90,7 @@ impl Ownership {
             }
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
             let grant = grant.copy();
-            self.supersede_silent(effects);
+            self.supersede_unpolled(effects);
             effects.wake(self.queue.place_at(slot, Place::Superseded));
             self.drop_grant(&grant, now, effects);
         }
@@ -98,7 +98,7 @@ impl Ownership {
 
     /// Counts a superseded waiter. With the first of a look, all waiters not polled since their wake are too,
     /// and all others are woken: the next such look finds those that are still not polled.
-    fn supersede_silent(&mut self, effects: &mut Effects) {
+    fn supersede_unpolled(&mut self, effects: &mut Effects) {
         let is_first = effects.superseded() == 0;
         effects.more().superseded += 1;
         if !is_first {
@@ -258,7 +258,7 @@ impl Ownership {
         self.end_if_over(now, effects);
         let third = self.third;
         // True, so that the client does not roll the number back: the queue head competes by it.
-        if self.head_goes_on_by(number, token.is_some(), now + extent) {
+        if self.competes_by(number, token.is_some(), now + extent) {
             return true;
         }
         let Some((hold, lease)) = self.held_by_number(number) else { return false };

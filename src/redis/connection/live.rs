@@ -272,7 +272,7 @@ pub(crate) trait Server: Send + Sync + 'static {
     fn invalidate(&self, standing: &ServerEpoch);
 
     /// Returns an epoch that begins now, and ends when another server has taken this server's place.
-    fn moved(&self) -> ServerEpoch;
+    fn epoch(&self) -> ServerEpoch;
 }
 
 pub(crate) type Known = Option<Arc<str>>;

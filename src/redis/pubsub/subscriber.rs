@@ -122,7 +122,7 @@ impl Subscriber {
                 }
                 () = &mut gone => return Err(out_of_step()),
                 change = self.changes.recv() => match change {
-                    Some(first) => self.obey(live, first).await?,
+                    Some(first) => self.serve_changes(live, first).await?,
                     None => return Ok(()),
                 },
             }
@@ -136,7 +136,7 @@ impl Subscriber {
     }
 
     /// Serves all pending changes in one round trip.
-    async fn obey(&mut self, live: &Live, first: Arc<str>) -> RedisResult<()> {
+    async fn serve_changes(&mut self, live: &Live, first: Arc<str>) -> RedisResult<()> {
         let mut changed = BTreeSet::from([first]);
         while let Ok(next) = self.changes.try_recv() {
             changed.insert(next);

@@ -162,7 +162,7 @@ mod tests {
 
         fn invalidate(&self, _: &ServerEpoch) {}
 
-        fn moved(&self) -> ServerEpoch {
+        fn epoch(&self) -> ServerEpoch {
             ServerEpoch::until_moved(watch::Sender::new(None).subscribe())
         }
     }

@@ -193,7 +193,7 @@ impl Server for AnyNode {
             let next = self.nodes.candidates(None).into_iter().next().ok_or_else(Error::no_node)?;
             self.last.send_replace(Some(next.listening.address()));
             let (connection, _) = next.listening.dial(push).await?;
-            Ok((connection, self.moved()))
+            Ok((connection, self.epoch()))
         })
     }
 
@@ -203,7 +203,7 @@ impl Server for AnyNode {
 
     fn invalidate(&self, _: &ServerEpoch) {}
 
-    fn moved(&self) -> ServerEpoch {
+    fn epoch(&self) -> ServerEpoch {
         ServerEpoch::until_moved(self.last.subscribe())
     }
 }

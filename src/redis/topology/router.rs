@@ -211,7 +211,7 @@ mod tests {
                     let reply = if replies.len() > 1 { replies.remove(0) } else { replies[0] };
                     (reply != BREAK).then(|| reply.to_owned())
                 }));
-                Ok((MultiplexedConnection::over(ours, &self.runtime).await, self.moved()))
+                Ok((MultiplexedConnection::over(ours, &self.runtime).await, self.epoch()))
             })
         }
 
@@ -221,7 +221,7 @@ mod tests {
 
         fn invalidate(&self, _: &ServerEpoch) {}
 
-        fn moved(&self) -> ServerEpoch {
+        fn epoch(&self) -> ServerEpoch {
             ServerEpoch::until_moved(self.known.subscribe())
         }
     }

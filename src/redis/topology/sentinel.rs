@@ -92,7 +92,7 @@ impl Server for Sentinels {
         }
     }
 
-    fn moved(&self) -> ServerEpoch {
+    fn epoch(&self) -> ServerEpoch {
         ServerEpoch::until_moved(self.shared.known.subscribe())
     }
 }

@@ -91,7 +91,7 @@ impl Server for Fixed {
 
     fn dial(&self, push: Push) -> Boxed<'_, Result<(MultiplexedConnection, ServerEpoch), Error>> {
         Box::pin(async move {
-            let standing = self.moved();
+            let standing = self.epoch();
             let mut connection = self.dialer.dial(self.at.as_ref(), push).await?;
             let (command, heartbeat) = self.heartbeat;
             let answered = heartbeat(&mut connection).await;
@@ -110,7 +110,7 @@ impl Server for Fixed {
         }
     }
 
-    fn moved(&self) -> ServerEpoch {
+    fn epoch(&self) -> ServerEpoch {
         ServerEpoch::until_moved(self.known.subscribe())
     }
 }
@@ -163,10 +163,10 @@ mod tests {
     #[tokio::test]
     async fn wrong_server_is_left_once_by_all_connections() {
         let server = server_at(1);
-        let (standing, other) = (server.moved(), server.moved());
+        let (standing, other) = (server.epoch(), server.epoch());
         server.invalidate(&standing);
         assert!(standing.has_ended() && other.has_ended());
-        let next = server.moved();
+        let next = server.epoch();
         server.invalidate(&other);
         assert!(!next.has_ended());
     }
@@ -180,7 +180,7 @@ mod tests {
             assert!(standing.has_ended());
         };
         let is_left = async {
-            server.invalidate(&server.moved());
+            server.invalidate(&server.epoch());
             fake.answer(|_| "+PONG\r\n".to_owned());
         };
         tokio::join!(biased; dial, is_left);

@@ -184,7 +184,7 @@ async fn heartbeat_tells_the_master_from_one_that_was_made_a_replica() {
 async fn master_that_turns_out_to_be_none_is_left_by_all_and_once() {
     let sentinels = unfollowed(&[1]);
     sentinels.shared.learn(&Arc::from("one:1"), |_| true);
-    let (standing, other) = (sentinels.moved(), sentinels.moved());
+    let (standing, other) = (sentinels.epoch(), sentinels.epoch());
     sentinels.invalidate(&standing);
     assert!(standing.has_ended() && other.has_ended());
     assert_eq!(known(&sentinels.shared), None);
