@@ -104,11 +104,11 @@
 // | question | module |
 // |---|---|
 // | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
-// | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a `rate_limit`; `synchronous` at an idle entry of a store that answers within the call |
+// | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a limited rate; `synchronous` at an idle entry of a store that answers within the call |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | Which module carries out the engine's effects? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines`; `abandon_guard` for futures that are dropped or kept unpolled |
 // | Where do messages come from? | `../subscription`: `registry` → `channel` → `../latch`, over a `transport`; `entry/listening` has the picture |
-// | Why does no lease stay at the store? | `backend`: commands that come late; `../lock_entry/ownership/record`; `entry/release` |
+// | Why does no lease stay at the store? | `backend`: commands that come late; `StoreRecord` in `../lock_entry/ownership/lease`; `entry/release`; over Redis `../redis`: lost replies, `../redis/late` |
 // | Which task renews, verifies and ends leases? | `watchdog`, by the entries' `deadlines` |
 // | How is the store asked? | `backend` → `command`, `mode`; `store` is a backend without its type, for the entries |
 // | Where is the state that a client's entries share? | `context`, `releases`, `origin` |

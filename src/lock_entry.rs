@@ -106,7 +106,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// | the queue head competes | [`attempt`](Self::attempt), [`poll_head`](Self::poll_head), [`wake_head`](Self::wake_head), [`abandon`](Self::abandon) |
 /// | a holder leaves, or extends its lease | [`leave`](Self::leave), [`leave_by_name`](Self::leave_by_name), [`forget`](Self::forget), [`prolong`](Self::prolong), [`extending`](Self::extending), [`verify_soon`](Self::verify_soon) |
 /// | the store answers an attempt | [`answered`](Self::answered), [`asks_itself`](Self::asks_itself), [`granted_by_message`](Self::granted_by_message), [`adopt`](Self::adopt) |
-/// | the store answers a release | [`returned`](Self::returned), [`note_receivers`](Self::note_receivers), [`forced`](Self::forced) |
+/// | the store answers a release | [`appoint_next`](Self::appoint_next), [`note_receivers`](Self::note_receivers), [`forced`](Self::forced) |
 /// | the store answers for a lease | [`renewed`](Self::renewed), [`extended`](Self::extended), [`not_extended`](Self::not_extended), [`gone`](Self::gone) |
 /// | an answer is not read, or a command may run twice | [`unread`](Self::unread), [`may_run_again`](Self::may_run_again) |
 /// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
@@ -230,7 +230,7 @@ impl LockEntry {
 
     /// Reserves an idle entry for one call, which asks the store before it enters: an acquisition then takes
     /// one event instead of two. Newcomers queue meanwhile. False if the entry is in use. After true the
-    /// caller calls [`take`](Self::take), or, without a lease, [`returned`](Self::returned).
+    /// caller calls [`take`](Self::take), or, without a lease, [`appoint_next`](Self::appoint_next).
     #[cfg_attr(
         not(any(feature = "lock", latchwork_loom)),
         expect(dead_code, reason = "for the crate's own lock client")
@@ -434,10 +434,10 @@ impl LockEntry {
     /// Reports that a release that [`appoints`](PendingRelease::appoints) is under way, or was answered.
     /// `receivers`: count of the other clients that heard of the release.
     #[inline]
-    pub fn returned(&self, receivers: usize, now: Moment, effects: &mut Effects) {
+    pub fn appoint_next(&self, receivers: usize, now: Moment, effects: &mut Effects) {
         // While the gate is `CLAIMED` there is no waiter here, and so no back-off to compute.
         if !self.gate.unclaim() {
-            self.event(effects, |ownership, effects| ownership.returned(receivers, now, effects));
+            self.event(effects, |ownership, effects| ownership.appoint_next(receivers, now, effects));
         }
     }
 

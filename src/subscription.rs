@@ -3,7 +3,6 @@
 //! this crate's locks need nothing from this module.
 
 pub(crate) mod channel;
-pub(crate) mod message;
 pub(crate) mod registry;
 pub(crate) mod transport;
 

@@ -3,13 +3,13 @@
 //! | answer | of | says |
 //! |---|---|---|
 //! | [`AcquireOutcome`] | the store | leased, or held by another for this long |
+//! | [`Answer`](crate::lock_entry::Answer) | the client | the store's answer to the engine, or its absence |
 //! | [`AttemptOutcome`](crate::lock_entry::AttemptOutcome) | the engine | the worth of the store's answer |
 //! | [`Turn`] | the queue | the lock, the right to compete for the lock, or the reason for neither |
 //! | [`End`] | one competition | the lock, or the reason why not |
 //! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 
 mod head;
-mod rate_limit;
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};

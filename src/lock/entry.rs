@@ -40,7 +40,8 @@ pub(super) struct Entry {
     pub(super) name: LockName,
     /// Channels that a queue head listens to, made on first use: most names need none.
     channels: OnceLock<Box<Channels>>,
-    /// Time for which the store remembers a waiter; `None` if the store has no queue.
+    /// Time for which the store's queue keeps a waiter; `None` if the mode has no queue. At a store that calls
+    /// waiters, the question of a waiting head has a position all the same.
     pub(super) position: Option<Duration>,
     /// The store calls one waiter with a release, and has to know the waiters for that.
     pub(super) is_called: bool,
@@ -49,17 +50,17 @@ pub(super) struct Entry {
     pub(super) due: Due,
     /// The table keeps the entry or once did. Most entries are never kept, and need not ask the table.
     was_kept: AtomicBool,
-    unpolled: OnceLock<Box<Unpolled>>,
+    rare: OnceLock<Box<Rare>>,
 }
 
-/// State of callers that may stop polling, made on first use.
+/// State that most entries never need, made on first use.
 #[derive(Default)]
-struct Unpolled {
+struct Rare {
     unreleased: Mutex<Vec<PendingRelease>>,
     /// Guards of futures that wait for the store outside of the queue.
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
-    kept: Mutex<Option<Listening>>,
+    named_listening: Mutex<Option<Listening>>,
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
 }
@@ -92,7 +93,7 @@ impl Entry {
             counters: NotificationFigures::default(),
             due: tables.deadlines.due(),
             was_kept: AtomicBool::new(false),
-            unpolled: OnceLock::new(),
+            rare: OnceLock::new(),
         }
     }
 
@@ -183,9 +184,9 @@ impl Entry {
             self.context.recorder.leases_lost.add(effects.holds_lost() as usize);
             event!(WARN, lock = self.name.as_str(), reason = %_reason, "lost");
         }
-        if effects.calls() {
+        if effects.wakes_sleepers() {
             self.engine.latch().release_all();
-            self.call_queue_heads();
+            self.wake_queue_heads();
         }
         self.context.recorder.superseded.add(effects.superseded() as usize);
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
@@ -245,7 +246,7 @@ impl Entry {
 
     /// The position of this client among the waiters that the store calls, for a question at `sent`.
     pub(super) fn place_among_called(&self, sent: Moment) -> QueuePosition {
-        let mut competes = self.unpolled().competes.lock();
+        let mut competes = self.rare().competes.lock();
         let since =
             competes.filter(|(_, asked)| sent < *asked + LONGEST_POSITION).map_or(sent, |(since, _)| since);
         *competes = Some((since, sent));
@@ -253,13 +254,13 @@ impl Entry {
     }
 
     pub(super) fn had_its_turn(&self) {
-        if let Some(unpolled) = self.unpolled.get() {
-            *unpolled.competes.lock() = None;
+        if let Some(rare) = self.rare.get() {
+            *rare.competes.lock() = None;
         }
     }
 
     /// Makes each queue head here that listens for the name ask again.
-    pub(super) fn call_queue_heads(&self) {
+    pub(super) fn wake_queue_heads(&self) {
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
                 subscription.call_all();
@@ -308,11 +309,11 @@ impl Entry {
     }
 
     pub(super) fn take_kept(&self) -> Option<Listening> {
-        self.unpolled.get()?.kept.lock().take()
+        self.rare.get()?.named_listening.lock().take()
     }
 
-    fn unpolled(&self) -> &Unpolled {
-        self.unpolled.get_or_init(Box::default)
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 }
 

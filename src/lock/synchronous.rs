@@ -22,7 +22,7 @@ impl Entry {
         if !context.is_synchronous || !self.engine.claim() {
             return Ok(None);
         }
-        let mut claimed = OnDrop(Some(|| self.returned(0, now)));
+        let mut claimed = OnDrop(Some(|| self.appoint_next(0, now)));
         let lease = context.lease_of(request);
         let attempt = Attempt::outside_of_queue(number, request, now, lease);
         let mut unfinished = OnDrop(Some(|| self.release_in_background(attempt.rollback())));

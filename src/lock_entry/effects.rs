@@ -50,7 +50,7 @@ pub(super) struct More {
     pub(super) lost: Option<LossReason>,
     pub(super) holds_lost: u32,
     pub(super) renewals_unsent: u32,
-    pub(super) call: bool,
+    pub(super) wakes_sleepers: bool,
     pub(super) superseded: u32,
     counted: bool,
 }
@@ -124,8 +124,8 @@ impl Effects {
 
     /// True if the client has to wake all waiters of this name: a superseded queue head may keep a
     /// notification, or a lease has ended without a release's message.
-    pub fn calls(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.call)
+    pub fn wakes_sleepers(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.wakes_sleepers)
     }
 
     /// Returns how many waiters were superseded.
@@ -246,13 +246,13 @@ mod tests {
     fn effects_are_nothing_until_there_is_something_to_be_done() {
         let none = Effects::default();
         assert!(none.is_nothing() && none.is_quiet() && none.is_usual() && !none.must_be_applied());
-        assert!(!none.calls() && none.superseded() == 0 && none.holds_lost() == 0);
+        assert!(!none.wakes_sleepers() && none.superseded() == 0 && none.holds_lost() == 0);
         type Sets = fn(&mut Effects);
         let sets: [(Sets, bool, bool); 4] = [
             (|effects| effects.look_at = Moment::from(std::time::Instant::now()), true, false),
             (|effects| effects.handed_off = 1, true, true),
             (|effects| effects.keep_waker(Some(Waker::noop().clone())), false, true),
-            (|effects| effects.more().call = true, false, true),
+            (|effects| effects.more().wakes_sleepers = true, false, true),
         ];
         for (set, is_quiet, must_be_applied) in sets {
             let mut effects = Effects::default();
@@ -267,7 +267,7 @@ mod tests {
         let release = PendingRelease { number: 1, until: Moment::NEVER, appoints: false, rolls_back: false };
         type Sets = fn(&mut More, PendingRelease);
         let sets: [(Sets, bool); 4] = [
-            (|more, _| more.call = true, false),
+            (|more, _| more.wakes_sleepers = true, false),
             (|more, release| more.pending_release = Some(release), true),
             (|more, release| more.roll_back = Some(release), true),
             (|more, release| more.parallel.push(release), true),

@@ -1,10 +1,11 @@
 //! [`Gate`]: the state by which a call may reserve an idle entry without an event.
 //!
 //! ```text
-//! OPEN ─ claim ─► CLAIMED ─ take ─► IN_USE ─ the last hold is left ─► CLAIMED ─ returned ─► OPEN
+//! OPEN ─ claim ─► CLAIMED ─ take ─► IN_USE ─ the last hold is left ─► CLAIMED ─ appoint_next ─► OPEN
 //! ```
 //!
-//! Any other event makes the entry `IN_USE`, and `Ownership::settle` takes over the state from before.
+//! Every event and release passes the gate; only clients of a store that answers by the call claim it. Any
+//! other event makes the entry `IN_USE`, and `Ownership::settle` takes over the state from before.
 
 use crate::support::fault::fault;
 use crate::support::sync::atomic::{AtomicU32, Ordering};

@@ -204,7 +204,7 @@ impl Attempt {
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // Another process has the lock, and the store keeps no queue.
 /// let verdict = entry.answered(&head, attempt, Answer::Held { kept: None }, now, &mut effects);
-/// assert!(matches!(verdict, AttemptOutcome::Refused) && entry.is_head(&head));
+/// assert!(matches!(verdict, AttemptOutcome::StillWaits) && entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -252,8 +252,7 @@ pub enum AttemptOutcome {
     /// The store has refused or not answered: the caller is still the queue head. A waiter
     /// [named](super::NextHead) with a release gets this for a grant, too, and
     /// [polls](super::LockEntry::poll) for its turn.
-    #[doc(alias = "Waits")]
-    Refused,
+    StillWaits,
     /// The lease is over already, or the position may be: the queue head takes another number.
     TooLate,
     /// The caller is no longer the queue head. The attempt is rolled back if the store may have it.
@@ -280,7 +279,8 @@ pub enum LeaveOutcome {
     /// The next waiter has the lock or competes, maybe after the answer to the effects' release.
     Passed,
     /// There are no waiters here, or the hold was parallel to others: the caller sends this release, and
-    /// calls [`returned`](super::LockEntry::returned) if the release [`appoints`](PendingRelease::appoints).
+    /// calls [`appoint_next`](super::LockEntry::appoint_next) if the release
+    /// [`appoints`](PendingRelease::appoints).
     Return(PendingRelease),
     /// The hold was lost before.
     Lost(LossReason),
@@ -320,7 +320,7 @@ pub struct HoldState {
 /// let LeaveOutcome::Return(release) = left else { panic!("there are no waiters") };
 /// assert_eq!((release.number, release.rolls_back), (1, false));
 /// // … the client sends the release until the store answers or `release.until` has come …
-/// entry.returned(0, now, &mut effects);
+/// entry.appoint_next(0, now, &mut effects);
 /// assert!(entry.is_idle());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,7 +333,8 @@ pub struct PendingRelease {
     /// back](Self::rolls_back), as the command to undo may run late.
     pub until: Moment,
     /// True if the entry waits for this release before it appoints the next queue head: newcomers queue until
-    /// the client calls [`returned`](super::LockEntry::returned), once the release is under way or answered.
+    /// the client calls [`appoint_next`](super::LockEntry::appoint_next), once
+    /// the release is under way or answered.
     pub appoints: bool,
     /// True if an unanswered leasing command may still run: the release must not take effect before it.
     pub rolls_back: bool,

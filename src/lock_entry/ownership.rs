@@ -72,7 +72,6 @@ mod lease;
 mod model;
 mod owner_holds;
 mod queries;
-mod record;
 mod timers;
 
 use std::collections::BTreeMap;
@@ -84,14 +83,14 @@ use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::shared_static;
 
 use super::effects::Effects;
+use super::gate::{CLAIMED, IN_USE, OPEN};
 use super::outcome::{Attempt, BACK_OFF, HeadTicket, Ticket, Turn};
 use super::queue::{Place, Queue, Slot};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::competing::HeadState;
-use self::lease::StoreLease;
+use self::lease::{StoreLease, StoreRecord};
 use self::owner_holds::{OwnerHolds, Sharer};
-use self::record::StoreRecord;
 pub use self::timers::Renewal;
 
 // Last serial of the last block that an entry of this process has taken.
@@ -246,8 +245,10 @@ enum Phase {
     Free,
     Competing(HeadState),
     Held(Hold, StoreLease),
-    /// True if the tenure was used up.
-    Returning(bool),
+    /// A lease goes back, or a call has claimed the entry to take one.
+    Returning {
+        tenure_used_up: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -675,10 +676,21 @@ impl Ownership {
 
     // === Claims of an idle entry ===
 
+    /// Returns the gate's state that stands for the phase.
+    #[inline]
+    pub(in crate::lock_entry) fn gate(&self) -> u32 {
+        let is_bare = || self.parallel.is_empty() && self.others_first_until.is_none() && !self.closed;
+        match &self.phase {
+            Phase::Free if is_bare() => OPEN,
+            Phase::Returning { tenure_used_up: false } if self.queue.is_empty() && is_bare() => CLAIMED,
+            _ => IN_USE,
+        }
+    }
+
     /// Enters the phase that the gate's state stands for: claimed or free.
     pub(super) fn settle(&mut self, claimed: bool) {
         let claimed = claimed && !fault!(ClaimOverlooked);
-        self.transition(if claimed { Phase::Returning(false) } else { Phase::Free });
+        self.transition(if claimed { Phase::Returning { tenure_used_up: false } } else { Phase::Free });
     }
 
     pub(super) fn take(

@@ -86,7 +86,7 @@ fn waiter_is_served_after_a_refused_call_or_a_returned_lease() {
             assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         }
         let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         assert!(
             matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
             "expected the waiter as the next queue head"
@@ -104,7 +104,7 @@ fn entry_is_idle_again_when_the_call_is_over() {
             let _ = with(|effects| entry.leave(grant, now, effects));
             assert!(!entry.is_idle() && entry.is_known_held());
         }
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         assert!(entry.is_idle() && !entry.is_known_held());
     }
     assert!(matches!(enter(&entry, 2, now), Turn::Head(_)));
@@ -143,11 +143,11 @@ fn latch_waiters_are_woken_when_a_lease_ends_by_itself() {
     assert!(entry.claim());
     let _grant = taken(&entry, 1, now).expect("the entry is open");
     assert!(
-        !with(|effects| entry.tick(now, effects)).1.calls(),
+        !with(|effects| entry.tick(now, effects)).1.wakes_sleepers(),
         "expected no wake-up before the lease's end"
     );
     assert!(
-        with(|effects| entry.tick(now + LEASE, effects)).1.calls(),
+        with(|effects| entry.tick(now + LEASE, effects)).1.wakes_sleepers(),
         "expected a wake-up at the lease's end"
     );
 }
@@ -352,7 +352,7 @@ fn end_of_an_early_renewed_lease_serves_the_next_waiter() {
     let (renewal, effects) = with(|effects| entry.renew_early(now + LEASE / 3, now, effects));
     assert_eq!((renewal.is_some(), effects.look_at), (true, now + LEASE));
     let _ = with(|effects| entry.tick(now + LEASE, effects));
-    drop(effects_of(|effects| entry.returned(0, now + LEASE, effects)));
+    drop(effects_of(|effects| entry.appoint_next(0, now + LEASE, effects)));
     assert!(
         matches!(told(&entry, &ticket, now + LEASE), Some(Turn::Head(_))),
         "expected the waiter as the next queue head"
@@ -412,7 +412,7 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
         let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert!(effects.pending_release().is_some(), "expected a release at the end of the tenure");
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
             panic!("expected the waiter as the queue head")
         };
@@ -421,7 +421,7 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
             LeaveOutcome::Return(_)
         ));
         entry.note_receivers(receivers, now);
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let Turn::Head(head) = enter(&entry, 3, now) else {
             panic!("expected a queue head of the idle entry")
         };
@@ -443,7 +443,7 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
             panic!("expected the waiter as the queue head")
         };
@@ -474,7 +474,7 @@ fn tenure_grows_only_while_no_other_process_waits() {
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
-        drop(effects_of(|effects| entry.returned(receivers, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(receivers, now, effects)));
         let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
             panic!("expected the waiter as the queue head")
         };
@@ -494,7 +494,7 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let grant = granted(&entry, &head, 1, 0, now);
     let _ = with(|effects| entry.leave(grant, now, effects));
     entry.note_receivers(1, now);
-    drop(effects_of(|effects| entry.returned(0, now, effects)));
+    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
     assert!(entry.is_idle() && !entry.claim());
     let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     assert!(head.steps() > 0);
@@ -600,7 +600,7 @@ fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
     let grant = granted(&entry, &head, 1, 0, now);
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
-    drop(effects_of(|effects| entry.returned(0, now, effects)));
+    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
     let Turn::Head(head) = enter(&entry, 2, now) else { panic!("expected a queue head of the idle entry") };
     let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
@@ -794,7 +794,10 @@ fn expired_lease_acquired_beside_the_queue_is_rolled_back() {
 fn latch_waiters_are_woken_when_the_entry_is_closed() {
     let (entry, now) = idle();
     let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
-    assert!(effects_of(|effects| entry.close(effects)).calls(), "expected the wake-up of all latch waiters");
+    assert!(
+        effects_of(|effects| entry.close(effects)).wakes_sleepers(),
+        "expected the wake-up of all latch waiters"
+    );
     assert!(!entry.is_head(&head));
 }
 
@@ -827,7 +830,7 @@ fn queue_head_is_recalled_for_its_own_owner_only() {
     assert!(entry.is_head(&head));
     let effects = effects_of(|effects| entry.evict_owner(1, now, effects));
     assert!(!entry.is_head(&head));
-    assert!(effects.calls(), "expected the queue head's notification to be passed on");
+    assert!(effects.wakes_sleepers(), "expected the queue head's notification to be passed on");
 }
 
 /// The lease is gone, unless a late command of the former hold begins it anew.
@@ -925,7 +928,7 @@ fn vanished_lease_is_not_passed_on_despite_a_command_in_flight() {
         "expected a rollback, as a command may begin the lease anew"
     );
     assert!(told(&entry, &ticket, now).is_none(), "expected no grant of the vanished lease");
-    drop(effects_of(|effects| entry.returned(0, now, effects)));
+    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
     assert!(
         matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
         "expected the waiter as the next queue head"
@@ -1089,7 +1092,7 @@ fn position_that_is_renewed_in_time_is_kept_for_ever() {
     let (entry, mut now, head) = competes_by_position(&Request::new(1));
     for fresh in 1..5 {
         let (number, outcome, effects) = asks(&entry, &head, fresh, (now, now), HAS_POSITION);
-        assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+        assert!(matches!(outcome, AttemptOutcome::StillWaits), "{outcome:?}");
         assert_eq!((number, effects.roll_back()), (1, None), "expected the position to be kept");
         now = now + POSITION / 2;
     }
@@ -1101,7 +1104,7 @@ fn position_of_a_first_attempt_is_kept_despite_a_late_answer() {
     let (entry, now, head) = competes_by_position(&Request::new(1));
     let late = now + POSITION * 2;
     let (_, outcome, effects) = asks(&entry, &head, 1, (now, late), HAS_POSITION);
-    assert!(matches!(outcome, AttemptOutcome::Refused), "{outcome:?}");
+    assert!(matches!(outcome, AttemptOutcome::StillWaits), "{outcome:?}");
     assert_eq!(effects.roll_back(), None, "expected the position to be kept");
     assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
 }
@@ -1473,7 +1476,7 @@ fn effects_of_several_events_name_each_release() {
     let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
     let mut effects = Effects::default();
     assert_eq!(entry.leave(first, now, &mut effects), LeaveOutcome::Passed);
-    entry.returned(0, now, &mut effects);
+    entry.appoint_next(0, now, &mut effects);
     let Some(Turn::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
         panic!("expected the waiter's turn")
     };

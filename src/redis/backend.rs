@@ -267,9 +267,9 @@ impl Redis {
                 command.arg(1);
             }
         };
-        let sent = self.request(&self.scripts.acquire, name, &words);
-        let sent = WireRequest { patient: position.is_none(), ..sent };
-        match self.attempt_once(id, &sent).await {
+        let attempt = self.request(&self.scripts.acquire, name, &words);
+        let attempt = WireRequest { waits_for_slot: position.is_none(), ..attempt };
+        match self.attempt_once(id, &attempt).await {
             // The slot is moving, without the key of the waiting clients: no release calls this client.
             Err(error) if position.is_some() && error.meaning() == Some(Meaning::CrossSlot) => {
                 let alone = AcquireRequest { position: None, yields: false, ..request.clone() };
@@ -287,7 +287,8 @@ impl Redis {
             let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, &"", calls);
             let request = self.request(&self.scripts.force_release, name, &words);
             // Not resent: another owner may hold the lock by then.
-            let request = WireRequest { again: false, patient: !calls, line: Line::GiveBack, ..request };
+            let request =
+                WireRequest { again: false, waits_for_slot: !calls, line: Line::GiveBack, ..request };
             self.router.send(&request).await
         };
         freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
@@ -400,7 +401,7 @@ impl Redis {
         let free = |calls: bool| async move {
             let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, id, calls);
             let request = self.request(&self.scripts.release, name, &words);
-            router.send(&WireRequest { patient: !calls, line: Line::GiveBack, ..request }).await
+            router.send(&WireRequest { waits_for_slot: !calls, line: Line::GiveBack, ..request }).await
         };
         let (heard, sent): (i64, Sent) = or_without_calls(free(true).await, || free(false)).await?;
         Ok(match usize::try_from(heard) {
@@ -466,7 +467,7 @@ impl Redis {
         leases: &[LeaseKey],
         indices: &[usize],
         lease: Duration,
-        patient: bool,
+        waits_for_slot: bool,
     ) -> Result<Vec<bool>, Error> {
         let asked = || indices.iter().map(|index| &leases[*index]);
         let field = |id| if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
@@ -488,7 +489,7 @@ impl Redis {
             Lease::MIN => self.common.timing.response,
             lease => (lease / 3).max(MIN_RENEWAL_LIMIT).min(self.common.timing.response),
         };
-        Ok(self.router.send(&WireRequest { limit, patient, line: Line::Pass, ..request }).await?.0)
+        Ok(self.router.send(&WireRequest { limit, waits_for_slot, line: Line::Pass, ..request }).await?.0)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Channels: wanted, confirmed and lingering subscriptions.
 //!
 //! ```text
-//! Transport::subscribe ─► Channels ─► subscriber ─► SUBSCRIBE
-//!                            ▲            │
-//!                            └────────────┴─ confirmed, refused, messages
+//! Transport::subscribe ─► ChannelTable ─► subscriber ─► SUBSCRIBE
+//!                             ▲              │
+//!                             └──────────────┴─ confirmed, refused, messages
 //!
-//! with sharded messages:  Channels ─► supervisor: which node has it? ─► that node's subscriber ─► SSUBSCRIBE
-//!                                         ▲                                   │
-//!                                         └── taken from us, node is gone ────┘
+//! with sharded messages:  ChannelTable ─► supervisor: which node has it? ─► that node's subscriber
+//!                                             ▲                                 │
+//!                                             └─ taken from us, node is gone ───┘
 //! ```
 
 mod channels;

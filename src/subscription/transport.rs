@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::subscription::channel::ChannelEntry;
-pub use crate::subscription::message::{Message, SubscribeError};
+pub use crate::subscription::channel::{Message, SubscribeError};
 
 /// Brings the messages of channels to the subscribed [`Inbox`]es.
 ///

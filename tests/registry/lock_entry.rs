@@ -47,7 +47,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
             let (left, effects) = with(|effects| entry.leave(grant, now, effects));
             assert_eq!(left, LeaveOutcome::Passed);
             if effects.pending_release().is_some() {
-                drop(effects_of(|effects| entry.returned(heard, now, effects)));
+                drop(effects_of(|effects| entry.appoint_next(heard, now, effects)));
             }
             match with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0 {
                 Some(Turn::Granted(next, None)) => grant = next,
@@ -93,7 +93,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
         let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
         assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         entry.note_receivers(heard, now);
-        drop(effects_of(|effects| entry.returned(heard, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(heard, now, effects)));
         now = now + after;
         head = enter(now);
         head.back_off()
@@ -455,7 +455,7 @@ fn refused_leaving_head_undoes_the_previous_holds_commands() {
     let later = sent + Duration::from_millis(2);
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, later, effects));
-    assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
+    assert!(matches!(verdict, AttemptOutcome::StillWaits), "{verdict:?}");
     let effects = effects_of(|effects| entry.abandon(&head, later, effects));
     let undone = effects.roll_back().expect("a command of its number may still run");
     assert!(undone.number == 1 && undone.until >= sent + extent);
@@ -475,7 +475,7 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
-    assert!(matches!(verdict, AttemptOutcome::Refused), "{verdict:?}");
+    assert!(matches!(verdict, AttemptOutcome::StillWaits), "{verdict:?}");
     let later = sent + Duration::from_millis(2);
     let (granted, _) = with(|effects| entry.granted_by_message(&head, 1, later, effects));
     let grant = granted.expect("a message says so");

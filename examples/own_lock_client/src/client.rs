@@ -91,7 +91,7 @@ impl Client {
             match self.event(|entry, effects| entry.answered(head, attempt, answer, now(), effects)) {
                 AttemptOutcome::Granted(grant) => return Some(grant),
                 AttemptOutcome::Superseded => return None,
-                AttemptOutcome::TooLate | AttemptOutcome::Refused => {}
+                AttemptOutcome::TooLate | AttemptOutcome::StillWaits => {}
             }
             // Sleeps until a message arrives, or the lease expires.
             if let Some(left) = held
@@ -115,7 +115,7 @@ impl Client {
     fn pending_release(&self, pending_release: PendingRelease) {
         let heard = self.store.release(self.id, pending_release.number);
         if pending_release.appoints {
-            self.event(|entry, effects| entry.returned(heard, now(), effects));
+            self.event(|entry, effects| entry.appoint_next(heard, now(), effects));
         } else {
             self.entry.note_receivers(heard, now());
         }
@@ -146,7 +146,7 @@ impl Client {
         for pending_release in [effects.pending_release(), effects.roll_back()].into_iter().flatten() {
             self.pending_release(pending_release);
         }
-        if effects.calls() {
+        if effects.wakes_sleepers() {
             self.entry.latch().release_all();
         }
         let mut look_at = self.look_at.0.lock().unwrap();

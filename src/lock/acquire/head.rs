@@ -42,7 +42,7 @@ pub(super) struct Head<'a> {
     wanted: AcquireParams<'a>,
     ticket: HeadTicket,
     request: Request,
-    /// Latest answer: how long another process has the lock, or the store's error. `None` before any answer.
+    /// Latest answer: time until the lock may be free, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
     waits_to_be_called: bool,
     /// The client had the lock last, and lets others go first with its next question.
@@ -114,9 +114,9 @@ impl<'a> Head<'a> {
             match asked.unwrap_or(Ok((AttemptOutcome::Superseded, now))) {
                 Ok((AttemptOutcome::Granted(grant), at)) => return Ok(self.granted(grant, at)),
                 Ok((AttemptOutcome::Superseded, _)) => return Ok(End::Superseded),
-                Ok((AttemptOutcome::Refused, _)) if !may_wait => return Ok(End::Held),
+                Ok((AttemptOutcome::StillWaits, _)) if !may_wait => return Ok(End::Held),
                 Ok((AttemptOutcome::TooLate, _)) if !may_wait => return Ok(End::Unanswered),
-                Ok((AttemptOutcome::Refused | AttemptOutcome::TooLate, _)) => {}
+                Ok((AttemptOutcome::StillWaits | AttemptOutcome::TooLate, _)) => {}
                 Err(error) if may_wait && patient && may_pass(&error) => self.says = Some(Err(error)),
                 Err(error) => return Err(error),
             }

@@ -114,7 +114,8 @@ impl AcquireRequest {
 pub struct QueuePosition {
     /// The time for which the waiter has waited. The queue is ordered by the start of the wait.
     pub waited: Duration,
-    /// The time until the position ends unless the waiter asks again; a granted lease ends at the same time.
+    /// The time until the position ends unless the waiter asks again. A lease that a queue grants ends at the
+    /// same time; a store that only [calls waiters](super::Backend::calls_waiters) may remember them longer.
     pub kept: Duration,
 }
 
@@ -187,8 +188,8 @@ pub enum AcquireOutcome {
         /// [`Duration::MAX`] if the lease never ends; less if the release may go unheard.
         left: Duration,
     },
-    /// As `Held`, from a store that [calls waiters](super::Backend::calls_waiters): this release will call
-    /// none, and is published on the [common](Channels::common) channel only.
+    /// As `Held`, from a store that [calls waiters](super::Backend::calls_waiters): the holder's release will
+    /// call no client, and is published on the [common](Channels::common) channel only.
     HeldUncalled {
         /// Same as in `Held`.
         left: Duration,

@@ -44,7 +44,7 @@ impl<T: Send + 'static> AbandonGuard<T> {
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
         let shared = Arc::new(Shared { entry: Arc::clone(entry), released, state });
         let abandonable = Arc::clone(&shared) as Arc<dyn Abandonable>;
-        entry.unpolled().abandon_guards.lock().push(Arc::downgrade(&abandonable));
+        entry.rare().abandon_guards.lock().push(Arc::downgrade(&abandonable));
         Self(shared)
     }
 
@@ -132,20 +132,20 @@ impl<T: Send + 'static> Wake for Shared<T> {
 
 impl Entry {
     pub(in crate::lock) fn has_abandon_guards(&self) -> bool {
-        self.unpolled.get().is_some_and(|unpolled| !unpolled.abandon_guards.lock().is_empty())
+        self.rare.get().is_some_and(|rare| !rare.abandon_guards.lock().is_empty())
     }
 
     /// Deregisters a guard: a shutdown waits for its value, not for a caller that keeps the future forever.
     fn end_abandon_guard(&self, ended: *const (impl Abandonable + ?Sized)) {
-        self.unpolled().abandon_guards.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
+        self.rare().abandon_guards.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), ended));
         self.context.tell_shutdown();
     }
 
     /// Gives back the values of futures that were not polled for too long.
     pub(in crate::lock) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
-        let Some(unpolled) = self.unpolled.get() else { return };
+        let Some(rare) = self.rare.get() else { return };
         let limit = self.context.rules.unpolled_limit;
-        let guards: Vec<_> = unpolled.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
+        let guards: Vec<_> = rare.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
         for abandonable in guards {
             match abandonable.take_unpolled(now - limit) {
                 Ok(unpolled) => {

@@ -126,7 +126,7 @@ impl Entry {
     #[inline(always)]
     pub(in crate::lock) fn on_its_way(self: &Arc<Self>, appoints: bool, now: Moment) {
         if appoints {
-            self.returned(0, now);
+            self.appoint_next(0, now);
         } else {
             self.context.tell_shutdown();
         }
@@ -134,19 +134,19 @@ impl Entry {
 
     /// A lease's release is under way or answered; `receivers` other clients have heard of the release.
     #[inline(always)]
-    pub(in crate::lock) fn returned(self: &Arc<Self>, receivers: usize, now: Moment) {
-        self.event(|engine, effects| engine.returned(receivers, now, effects));
+    pub(in crate::lock) fn appoint_next(self: &Arc<Self>, receivers: usize, now: Moment) {
+        self.event(|engine, effects| engine.appoint_next(receivers, now, effects));
         // A shutdown looks at the lease until then.
         self.context.tell_shutdown();
     }
 
     pub(in crate::lock) fn is_unreleased(&self) -> bool {
-        self.unpolled.get().is_some_and(|unpolled| !unpolled.unreleased.lock().is_empty())
+        self.rare.get().is_some_and(|rare| !rare.unreleased.lock().is_empty())
     }
 
     pub(in crate::lock) fn repeat_releases(self: &Arc<Self>) {
-        let Some(unpolled) = self.unpolled.get() else { return };
-        let unreleased = mem::take(&mut *unpolled.unreleased.lock());
+        let Some(rare) = self.rare.get() else { return };
+        let unreleased = mem::take(&mut *rare.unreleased.lock());
         unreleased.into_iter().for_each(|pending_release| self.release_in_background(pending_release));
     }
 
@@ -229,9 +229,9 @@ impl Release {
             let outcome = match &self.next {
                 Some((_, Some(named))) => {
                     // Only messages sent after the confirmation are certain to arrive.
-                    let hears_all = named.listening.is_ready();
+                    let is_confirmed = named.listening.is_ready();
                     let outcome = store.release(mode, &entry.name, &id, Some(&named.next)).await;
-                    outcome.inspect(|outcome| self.tell_next(*outcome, hears_all))
+                    outcome.inspect(|outcome| self.tell_next(*outcome, is_confirmed))
                 }
                 _ => entry.send_once(&id, self.pending_release.rolls_back).await,
             };
@@ -270,17 +270,19 @@ impl Release {
     }
 
     /// Passes on the release's answer, which may tell the outcome for the waiter that was named.
-    fn tell_next(&mut self, outcome: ReleaseOutcome, hears_all: bool) {
+    fn tell_next(&mut self, outcome: ReleaseOutcome, is_confirmed: bool) {
         let (entry, now) = (&self.entry, self.entry.now());
         let Some((head, Some(NamedWaiter { attempt, next, listening }))) = self.next.take() else { return };
         let answer = match outcome {
             ReleaseOutcome::GrantedToNext { last_token } => Answer::Granted { last_token },
-            ReleaseOutcome::Released { .. } if hears_all => Answer::Held { kept: Some(next.position.kept) },
+            ReleaseOutcome::Released { .. } if is_confirmed => {
+                Answer::Held { kept: Some(next.position.kept) }
+            }
             ReleaseOutcome::Released { .. } | ReleaseOutcome::NotHeld => Answer::Unsaid,
         };
         let mut listening = Some(listening);
         if let Answer::Held { .. } = answer {
-            let _before = mem::replace(&mut *entry.unpolled().kept.lock(), listening.take());
+            let _before = mem::replace(&mut *entry.rare().named_listening.lock(), listening.take());
         }
         entry.event(|engine, effects| match engine.answered(&head, attempt, answer, now, effects) {
             AttemptOutcome::Superseded => entry.take_kept(),
@@ -297,7 +299,7 @@ impl Release {
             });
         }
         if mem::take(&mut self.pending_release.appoints) {
-            entry.returned(receivers, now);
+            entry.appoint_next(receivers, now);
         } else {
             entry.engine.note_receivers(receivers, now);
         }
@@ -314,7 +316,7 @@ impl Drop for Release {
         self.appoint(0);
         if !self.is_over && !entry.context.has_ended() {
             // The entry stays until the release is repeated.
-            entry.unpolled().unreleased.lock().push(self.pending_release);
+            entry.rare().unreleased.lock().push(self.pending_release);
             entry.schedule(entry.now() + entry.context.rules.unpolled_limit);
             entry.keep();
         }

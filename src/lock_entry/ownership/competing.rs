@@ -1,6 +1,5 @@
 //! The queue head: the one waiter of a process that talks to the store.
 
-use std::ops::RangeInclusive;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use super::super::effects::{Effects, NextHead};
 use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
-use super::{Hold, Ownership, Phase, Rules, StoreLease, StoreRecord};
+use super::{Ownership, Phase, Rules, StoreLease, StoreRecord};
 
 /// Count of tokens reserved at once if others wait: they get tokens without a command.
 const TOKENS: u64 = 256;
@@ -26,7 +25,8 @@ pub(super) struct HeadState {
     has_position: bool,
     /// Record of the number by which the head competes, if the store may have the number.
     record: Option<StoreRecord>,
-    /// The record's `possible_until` before the last attempt; `None` if the attempt has begun the record.
+    /// The record's `possible_until` before the last attempt, in case the attempt did not run. `None` if the
+    /// attempt has begun the record.
     until_before: Option<Moment>,
     /// End of the tenure of the lease inherited from the former hold.
     tenure_ends: Option<Moment>,
@@ -155,7 +155,7 @@ impl Ownership {
         let first = match &mut self.phase {
             Phase::Competing(head) => head.record.as_mut(),
             Phase::Held(_, lease) => Some(&mut lease.record),
-            Phase::Free | Phase::Returning(_) => None,
+            Phase::Free | Phase::Returning { .. } => None,
         };
         let beside = self.parallel.iter_mut().map(|(_, lease)| &mut lease.record);
         first.into_iter().chain(beside).find(|record| record.number == number)
@@ -254,7 +254,7 @@ impl Ownership {
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
-        AttemptOutcome::Refused
+        AttemptOutcome::StillWaits
     }
 
     fn granted(
@@ -296,45 +296,9 @@ impl Ownership {
         }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
-            return AttemptOutcome::Refused;
+            return AttemptOutcome::StillWaits;
         }
         AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
-    }
-
-    /// Begins a hold by a lease of this length, and the holds of waiters admitted with it.
-    #[inline(always)]
-    pub(super) fn begin_first_hold(
-        &mut self,
-        request: &Request,
-        lease: Duration,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> Grant {
-        let grant = self.begin_hold(request, true, now);
-        self.acquisitions += 1;
-        if !self.parallel.is_empty() {
-            self.merge_parallel(effects);
-        }
-        self.admit(lease, now, effects);
-        self.plan_next_look(now, effects);
-        grant
-    }
-
-    // Always inlined: without a call in between, the empty hold is never written.
-    #[inline(always)]
-    pub(super) fn hold_by(
-        &mut self,
-        attempt: &Attempt,
-        tokens: RangeInclusive<u64>,
-        tenure_ends: Moment,
-        record: StoreRecord,
-    ) {
-        // Saves a division, which costs as much as the rest: nearly all leases have the rules' length.
-        let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
-        let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, record);
-        lease.verify = self.forced.is_some_and(|at| attempt.sent <= at);
-        self.known_held = None;
-        self.transition(Phase::Held(Hold::without_owners(), lease));
     }
 
     // === Named with a release ===
@@ -390,7 +354,7 @@ impl Ownership {
                     head.answered();
                 }
                 self.appoint_named(slot, now, effects);
-                AttemptOutcome::Refused
+                AttemptOutcome::StillWaits
             }
             (Some(kept), None) if self.rules.policy.position().is_some() => {
                 self.queued(serial, attempt, kept, now, effects)
@@ -404,7 +368,7 @@ impl Ownership {
                         .get_or_insert_with(|| StoreRecord::new(attempt.number, until))
                         .lengthen(until);
                 }
-                AttemptOutcome::Refused
+                AttemptOutcome::StillWaits
             }
         }
     }
@@ -443,7 +407,7 @@ impl Ownership {
             return AttemptOutcome::TooLate;
         }
         record.queued_at = Some(attempt.sent);
-        AttemptOutcome::Refused
+        AttemptOutcome::StillWaits
     }
 
     /// Begins a hold by a message. The lease ends when the position would have ended.
@@ -514,7 +478,7 @@ impl Ownership {
             effects.roll_back_too(roll_back);
         }
         // A sleeping head may have consumed a notification: the client wakes other sleepers.
-        effects.more().call = true;
+        effects.more().wakes_sleepers = true;
         let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
         effects.wake(waker);
         if let Some(slot) = slot {

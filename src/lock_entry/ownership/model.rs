@@ -370,7 +370,7 @@ impl World {
         let released = effects.pending_release().into_iter().chain(effects.roll_back());
         let released: Vec<_> = released.chain(effects.more_pending_releases().iter().copied()).collect();
         for number in leases {
-            let is_told = effects.calls() || released.iter().any(|release| release.number == number);
+            let is_told = effects.wakes_sleepers() || released.iter().any(|release| release.number == number);
             if !is_told && !self.engine.knows_lease(number) {
                 self.silently_ended.push(number);
             }
@@ -531,7 +531,7 @@ impl World {
                 self.event(|engine, now, effects| engine.take(&request, &attempt, last_token, now, effects))
             }
             None => {
-                self.event(|engine, now, effects| engine.returned(0, now, effects));
+                self.event(|engine, now, effects| engine.appoint_next(0, now, effects));
                 None
             }
         };
@@ -559,7 +559,7 @@ impl World {
             }
             self.store.release(number, self.now);
             if appoints {
-                self.event(|engine, now, effects| engine.returned(1, now, effects));
+                self.event(|engine, now, effects| engine.appoint_next(1, now, effects));
             }
             return;
         };
@@ -752,7 +752,7 @@ impl World {
         }
         self.stages[actor] = match self.answered(head.serial, attempt, answer) {
             AttemptOutcome::Granted(grant) => self.granted(actor, grant, None),
-            AttemptOutcome::Refused | AttemptOutcome::TooLate => Stage::Head(head, None),
+            AttemptOutcome::StillWaits | AttemptOutcome::TooLate => Stage::Head(head, None),
             AttemptOutcome::Superseded => self.superseded(),
         };
     }
@@ -774,7 +774,7 @@ impl World {
             }
             Stage::Claims(sent) => {
                 self.releases.push(sent.attempt.rollback().into());
-                self.event(|engine, now, effects| engine.returned(0, now, effects));
+                self.event(|engine, now, effects| engine.appoint_next(0, now, effects));
             }
             Stage::Holding(grant) => {
                 let left = self.event(|engine, now, effects| engine.leave(&grant, now, effects));
@@ -790,7 +790,7 @@ impl World {
             self.check_rolls_back(&pending_release);
             self.releases.push(Release { appoints: false, ..pending_release.into() });
             if pending_release.appoints {
-                self.event(|engine, now, effects| engine.returned(0, now, effects));
+                self.event(|engine, now, effects| engine.appoint_next(0, now, effects));
             }
         }
     }
@@ -1436,7 +1436,7 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
     for event in [Event::Enter(0), Event::Ask(0), Event::Answer(0), Event::Enter(1)] {
         world.step(event);
     }
-    world.event(|engine, now, effects| engine.returned(1, now, effects));
+    world.event(|engine, now, effects| engine.appoint_next(1, now, effects));
     world.check();
     let Stage::Holding(grant) = &world.stages[0] else { panic!("expected a holder") };
     assert!(

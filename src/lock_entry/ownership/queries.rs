@@ -1,6 +1,5 @@
 use crate::support::moment::Moment;
 
-use super::super::gate::{CLAIMED, IN_USE, OPEN};
 use super::super::outcome::{HeldHere, HoldState};
 use super::super::request::{Grant, LossReason};
 use super::{Hold, Ownership, Phase, Sharer, StoreLease};
@@ -37,7 +36,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn is_returning(&self) -> bool {
-        matches!(self.phase, Phase::Returning(_))
+        matches!(self.phase, Phase::Returning { .. })
     }
 
     pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
@@ -84,7 +83,7 @@ impl Ownership {
         match &self.phase {
             Phase::Free => false,
             Phase::Competing(head) => head.refused || head.inherits(),
-            Phase::Held(..) | Phase::Returning(_) => true,
+            Phase::Held(..) | Phase::Returning { .. } => true,
         }
     }
 
@@ -96,22 +95,12 @@ impl Ownership {
         matches!(self.phase, Phase::Free) && self.parallel.is_empty()
     }
 
-    #[inline]
-    pub(in crate::lock_entry) fn gate(&self) -> u32 {
-        let is_bare = || self.parallel.is_empty() && self.others_first_until.is_none() && !self.closed;
-        match &self.phase {
-            Phase::Free if is_bare() => OPEN,
-            Phase::Returning(false) if self.queue.is_empty() && is_bare() => CLAIMED,
-            _ => IN_USE,
-        }
-    }
-
     pub(in crate::lock_entry) fn phase_name(&self) -> &'static str {
         match &self.phase {
             Phase::Free => "Free",
             Phase::Competing(_) => "Competing",
             Phase::Held(..) => "Held",
-            Phase::Returning(_) => "Returning",
+            Phase::Returning { .. } => "Returning",
         }
     }
 

@@ -114,7 +114,7 @@ impl Ownership {
 
     pub(super) fn next_look(&self, now: Moment) -> Moment {
         let of_phase = match &self.phase {
-            Phase::Free | Phase::Returning(_) => Moment::NEVER,
+            Phase::Free | Phase::Returning { .. } => Moment::NEVER,
             Phase::Competing(head) => head.unpolled_end(&self.rules),
             Phase::Held(hold, lease) => self.next_look_at(hold, lease, now),
         };

@@ -41,7 +41,7 @@ pub(crate) struct WireRequest<'a> {
     /// True if the command is sent again after a lost reply. Running twice must do no harm.
     pub(crate) again: bool,
     /// True if the command waits while its keys are split between two nodes.
-    pub(crate) patient: bool,
+    pub(crate) waits_for_slot: bool,
     pub(crate) line: Line,
 }
 
@@ -56,7 +56,7 @@ impl<'a> WireRequest<'a> {
             limit,
             takes: Duration::ZERO,
             again: true,
-            patient: true,
+            waits_for_slot: true,
             line: Line::Pass,
         }
     }

@@ -1,4 +1,4 @@
-//! [`Channels`]: the table of channels, with the node and the inboxes of each.
+//! [`ChannelTable`]: the table of channels, with the node and the inboxes of each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,7 @@ use crate::support::sync::Mutex;
 
 /// The channels with waiters, and lingering channels: where a lock goes to and fro, the next waiter comes
 /// soon, and need neither subscribe again nor ask twice.
-pub(super) struct Channels {
+pub(super) struct ChannelTable {
     table: Mutex<Table>,
     first_source: Source,
 }
@@ -58,13 +58,13 @@ pub(super) type Source = Option<u64>;
 pub(super) enum Leftover {
     /// Remove the row now: there is no subscription.
     Over,
-    /// None: the other name wants the channel, or a task [sweeps](Channels::sweep) already.
+    /// None: the other name wants the channel, or a task [sweeps](ChannelTable::sweep) already.
     Stays,
     /// Start a task to sweep.
     LingersFirst,
 }
 
-impl Channels {
+impl ChannelTable {
     /// `first_source`: the source of each channel until [placed](Self::place).
     pub(super) fn new(first_source: Source) -> Self {
         Self { table: Mutex::default(), first_source }
@@ -217,7 +217,7 @@ impl Channels {
 }
 
 #[cfg(test)]
-impl crate::subscription::Transport for Arc<Channels> {
+impl crate::subscription::Transport for Arc<ChannelTable> {
     fn subscribe(&self, channel: &Arc<str>, inbox: Inbox) {
         self.add(channel, 0, inbox);
     }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn channel_of_two_names_lingers_once_both_names_have_left() {
         let (registry, channels, now) =
-            (Registry::new(Keeps::default()), Channels::new(HERE), Instant::now());
+            (Registry::new(Keeps::default()), ChannelTable::new(HERE), Instant::now());
         let inbox = |name: &str| {
             let _interest = registry.subscribe(name);
             registry.transport().0.lock().take().expect("it is the first interest")
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn channel_that_was_never_confirmed_is_gone_when_it_is_left() {
-        let channels = Arc::new(Channels::new(HERE));
+        let channels = Arc::new(ChannelTable::new(HERE));
         let registry = Registry::new(Keeps::default());
         let _interest = registry.subscribe("orders");
         let inbox = registry.transport().0.lock().take().expect("it is the first interest");
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn waiters_check_again_at_a_confirmation_with_lost_messages() {
-        let channels = Arc::new(Channels::new(HERE));
+        let channels = Arc::new(ChannelTable::new(HERE));
         let registry = Registry::new(Arc::clone(&channels));
         let interest = registry.subscribe("orders");
         for times in 0..2 {
@@ -303,7 +303,7 @@ mod tests {
     /// Otherwise the waiters would not ask again when the next node confirms the channel.
     #[test]
     fn confirmation_of_a_former_node_is_ignored() {
-        let channels = Arc::new(Channels::new(HERE));
+        let channels = Arc::new(ChannelTable::new(HERE));
         let registry = Registry::new(Arc::clone(&channels));
         let interest = registry.subscribe("orders");
         assert!(channels.lose("orders", HERE));
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn channels_that_have_lingered_are_in_an_order() {
-        let channels = Arc::new(Channels::new(HERE));
+        let channels = Arc::new(ChannelTable::new(HERE));
         let registry = Registry::new(Arc::clone(&channels));
         let names: Vec<Arc<str>> = (10..30).map(|number| format!("orders:{number}").into()).collect();
         for channel in &names {
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn channel_of_a_returning_waiter_survives_the_sweep() {
         const ROUNDS: u32 = 100;
-        let (channels, waiters) = (Channels::new(HERE), Registry::new(Keeps::default()));
+        let (channels, waiters) = (ChannelTable::new(HERE), Registry::new(Keeps::default()));
         let _interest = waiters.subscribe("orders");
         let inbox = waiters.transport().0.lock().take().expect("it is the first interest");
         let names: Vec<Arc<str>> = (0..500).map(|number| format!("orders:{number}").into()).collect();

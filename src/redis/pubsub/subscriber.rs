@@ -16,7 +16,7 @@ use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, o
 use super::super::keys::Nonces;
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
 use super::super::topology::{Messages, Node, Topology};
-use super::channels::{Channels, Source};
+use super::channels::{ChannelTable, Source};
 
 /// Limit of channels in one pipeline, so that subscribing does not hold up the server.
 const CHUNK_SIZE: usize = 500;
@@ -29,7 +29,7 @@ pub(super) type Changes = UnboundedReceiver<Arc<str>>;
 pub(super) struct Shared {
     pub(super) topology: Arc<dyn Topology>,
     pub(super) common: Arc<Common>,
-    pub(super) channels: Arc<Channels>,
+    pub(super) channels: Arc<ChannelTable>,
     pub(super) nonces: Arc<Nonces>,
 }
 
@@ -222,7 +222,7 @@ fn channel_of(data: &[Value]) -> Option<String> {
 }
 
 /// Delivers a message to the inboxes of its channel. Runs on the connection's task.
-fn dispatch(push: PushInfo, channels: &Channels, nonces: &Nonces) {
+fn dispatch(push: PushInfo, channels: &ChannelTable, nonces: &Nonces) {
     // `None`: a confirmation.
     let Some(message) = Msg::from_push_info(push) else { return };
     let channel = message.get_channel_name();
@@ -285,8 +285,8 @@ mod tests {
         fake: Fake,
         /// Replies used once each, instead of the node's usual reply.
         instead: Arc<Mutex<Vec<(&'static str, String)>>>,
-        registry: Registry<Arc<Channels>>,
-        channels: Arc<Channels>,
+        registry: Registry<Arc<ChannelTable>>,
+        channels: Arc<ChannelTable>,
         changed: UnboundedSender<Arc<str>>,
         events: UnboundedReceiver<()>,
     }
@@ -307,7 +307,8 @@ mod tests {
             let common = unhurried();
             let topology = Arc::new(ShardedTopology(topology_of(&fake, &common).await));
             let node = topology.source("").expect("there is one for all");
-            let (channels, nonces) = (Arc::new(Channels::new(HERE)), Arc::new(Nonces::new(&common.runtime)));
+            let (channels, nonces) =
+                (Arc::new(ChannelTable::new(HERE)), Arc::new(Nonces::new(&common.runtime)));
             let shared = Shared { topology, common, channels: Arc::clone(&channels), nonces };
             let ((changed, changes), (tell, events)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
             let subscriber = Subscriber::new(node, shared, changes, tell);
@@ -323,14 +324,14 @@ mod tests {
             self.changed.send(channel.into()).expect("it runs");
         }
 
-        fn want(&self, channel: &str) -> Subscription<Arc<Channels>> {
+        fn want(&self, channel: &str) -> Subscription<Arc<ChannelTable>> {
             let subscription = self.registry.subscribe(channel);
             self.change(channel);
             subscription
         }
 
         /// Adds a waiter, and waits for the confirmation. Earlier changes have then been served.
-        async fn have(&self, channel: &str) -> Subscription<Arc<Channels>> {
+        async fn have(&self, channel: &str) -> Subscription<Arc<ChannelTable>> {
             let subscription = self.want(channel);
             confirmed(&subscription).await;
             subscription
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    async fn confirmed(subscription: &Subscription<Arc<Channels>>) {
+    async fn confirmed(subscription: &Subscription<Arc<ChannelTable>>) {
         timeout(EVENT_LIMIT, subscription.subscribed()).await.expect("it is not confirmed").unwrap();
     }
 
@@ -512,7 +513,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _inside = runtime.enter();
         let nonces = Nonces::new(&TokioRuntime::try_current().unwrap());
-        let channels = Channels::new(None);
+        let channels = ChannelTable::new(None);
         attack("pushes", &WORDS, |input| {
             let data = match reply(input) {
                 ::redis::Value::Array(data) | ::redis::Value::Push { data, .. } => data,

@@ -139,7 +139,7 @@ mod tests {
     };
     use super::super::super::keys::Nonces;
     use super::super::super::topology::{Messages, Topology};
-    use super::super::channels::Channels;
+    use super::super::channels::ChannelTable;
     use super::*;
     use crate::subscription::Registry;
     use crate::support::runtime::TokioRuntime;
@@ -218,7 +218,7 @@ mod tests {
         });
         let topology = Arc::new(Nodes { nodes, with: AtomicU64::new(7), looks: AtomicU64::new(0) });
         let nodes = Arc::clone(&topology) as Arc<dyn Topology>;
-        let (channels, nonces) = (Channels::new(None), Nonces::new(&runtime));
+        let (channels, nonces) = (ChannelTable::new(None), Nonces::new(&runtime));
         let (channels, nonces) = (Arc::new(channels), Arc::new(nonces));
         let shared = Shared { topology: nodes, common, channels, nonces };
         (Supervisor::new(shared, mpsc::unbounded_channel().0), topology)

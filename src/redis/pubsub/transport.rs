@@ -13,7 +13,7 @@ use super::super::connection::Common;
 use super::super::keys;
 use super::super::keys::Nonces;
 use super::super::topology::{Messages, Topology};
-use super::channels::{Channels, Leftover};
+use super::channels::{ChannelTable, Leftover};
 use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
 use crate::support::runtime::TokioRuntime;
@@ -36,7 +36,7 @@ use crate::support::runtime::TokioRuntime;
 /// # Ok(()) }
 /// ```
 pub struct RedisTransport {
-    channels: Arc<Channels>,
+    channels: Arc<ChannelTable>,
     changed: mpsc::UnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
@@ -51,7 +51,7 @@ impl RedisTransport {
         let (changed, changes) = mpsc::unbounded_channel();
         // Plain messages have one source, so the first waiter need not wait for the connection.
         let only = topology.source("").filter(|_| topology.messages() == Messages::Plain);
-        let channels = Arc::new(Channels::new(only.as_ref().map(|node| node.number)));
+        let channels = Arc::new(ChannelTable::new(only.as_ref().map(|node| node.number)));
         let (shared_channels, nonces) = (Arc::clone(&channels), Arc::clone(nonces));
         let shared = Shared { topology, common: Arc::clone(common), channels: shared_channels, nonces };
         match only {
@@ -104,7 +104,7 @@ fn servers(channel: &Arc<str>) -> (Arc<str>, usize) {
 
 /// Unsubscribes from channels that have lingered for `linger`, until no channel lingers.
 async fn sweep(
-    channels: Arc<Channels>,
+    channels: Arc<ChannelTable>,
     changed: mpsc::WeakUnboundedSender<Arc<str>>,
     linger: Duration,
     runtime: TokioRuntime,
@@ -176,11 +176,11 @@ mod tests {
         assert_eq!(fake.count("SUBSCRIBE left"), 1);
     }
 
-    fn channels() -> Arc<Channels> {
-        Arc::new(Channels::new(Some(0)))
+    fn channels() -> Arc<ChannelTable> {
+        Arc::new(ChannelTable::new(Some(0)))
     }
 
-    fn leave(channels: &Arc<Channels>, channel: &str) {
+    fn leave(channels: &Arc<ChannelTable>, channel: &str) {
         let _interest = Registry::new(Arc::clone(channels)).subscribe(channel);
         channels.confirm(channel, Some(0));
     }

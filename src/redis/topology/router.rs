@@ -115,7 +115,7 @@ impl Router {
                     redirects += 1;
                     is_urgent = true;
                 }
-                Some(Meaning::CrossSlot) if !request.patient => return Err(error),
+                Some(Meaning::CrossSlot) if !request.waits_for_slot => return Err(error),
                 Some(Meaning::CrossSlot) => {}
                 Some(Meaning::Refused) => return Err(lost.unwrap_or(error)),
                 meaning @ (Some(Meaning::NotServing) | None) => {
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(stage.seen(), 0);
 
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
-        let request = WireRequest { patient: false, ..get(LIMIT) };
+        let request = WireRequest { waits_for_slot: false, ..get(LIMIT) };
         let told = router.send::<String>(&request).await;
         assert!(told.is_err_and(|error| error.meaning() == Some(Meaning::CrossSlot)));
         assert_eq!(stage.heard(), ["a:GET"]);

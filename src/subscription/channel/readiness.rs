@@ -1,4 +1,4 @@
-use crate::subscription::message::SubscribeError;
+use crate::subscription::channel::SubscribeError;
 use crate::support::event::Event;
 use crate::support::fault::fault;
 use crate::support::sync::Mutex;

@@ -10,7 +10,7 @@ use crate::support::unless::unless;
 
 use super::super::End;
 use super::{AttemptOutcome, Head, Moment, as_head, may_pass};
-use crate::lock::acquire::rate_limit::RateLimit;
+use crate::lock::backend::Mode;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 
@@ -38,7 +38,7 @@ impl Head<'_> {
         let (entry, ticket) = (self.wanted.entry, self.ticket);
         let waits = pin!(async {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
-            let hears_all = kept.is_some();
+            let is_confirmed = kept.is_some();
             let listening = &kept.unwrap_or_else(|| entry.listen());
             if self.uncalled {
                 entry.listen_to_all(listening);
@@ -48,17 +48,17 @@ impl Head<'_> {
             let (steps, rate_limit) = (ticket.steps(), RateLimit::new(entry.mode, entry.now()));
             let (head, unconfirmed, notified) = (&mut self, false, None);
             let wait = Wait { head, listening, patient, give_up, steps, rate_limit, unconfirmed, notified };
-            wait.run(hears_all).await
+            wait.run(is_confirmed).await
         });
         as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
     }
 }
 
 impl Wait<'_, '_> {
-    /// `hears_all`: the head is already in the store's queue, and the subscription was confirmed before.
-    async fn run(mut self, hears_all: bool) -> Result<End, LockError> {
+    /// `is_confirmed`: the head is already in the store's queue, and the subscription was confirmed before.
+    async fn run(mut self, is_confirmed: bool) -> Result<End, LockError> {
         self.subscribed().await?;
-        if hears_all {
+        if is_confirmed {
             self.head.says = Some(Ok(self.head.wanted.entry.position.unwrap_or_default()));
             self.sleep(Duration::MAX).await;
         }
@@ -134,7 +134,7 @@ impl Wait<'_, '_> {
             self.head.wanted.entry.counters.useful.add_one();
             if !self.head.request.is_watched() {
                 // Another client's head sleeps until the earlier lease's end; ours may end sooner, unheard.
-                self.head.wanted.entry.call_queue_heads();
+                self.head.wanted.entry.wake_queue_heads();
             }
         }
     }
@@ -181,10 +181,12 @@ impl Wait<'_, '_> {
             Ok((AttemptOutcome::Superseded, _)) => return Ok(Some(End::Superseded)),
             Ok((AttemptOutcome::TooLate, _)) => {}
             // Messages of the common channel count from its confirmation on.
-            Ok((AttemptOutcome::Refused, _)) if self.head.uncalled && entry.listen_to_all(self.listening) => {
+            Ok((AttemptOutcome::StillWaits, _))
+                if self.head.uncalled && entry.listen_to_all(self.listening) =>
+            {
                 self.subscribed().await?;
             }
-            Ok((AttemptOutcome::Refused, _)) => {
+            Ok((AttemptOutcome::StillWaits, _)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();
                     entry.counters.spurious.add_one();
@@ -215,5 +217,63 @@ impl Wait<'_, '_> {
         let told = pin!(listening.told());
         let told = pin!(unless(told, told_here));
         self.notified = entry.context.until(limit, told).await.flatten();
+    }
+}
+
+/// Limits the questions of a queue head: a burst at once, then a steady rate. A message is cheap, but the
+/// question that follows costs the store a script. A message that comes during a pause is kept.
+#[derive(Debug)]
+struct RateLimit {
+    burst: u32,
+    every: Duration,
+    rested: Moment,
+}
+
+impl RateLimit {
+    fn new(mode: Mode, now: Moment) -> Self {
+        let (burst, every) = match mode {
+            // Each release wakes the heads of all processes: with short holds, heads ask often.
+            Mode::Plain => (200, Duration::from_millis(5)),
+            // The store grants these modes to a chosen waiter, or lets the waiters in together.
+            Mode::Fair | Mode::Read | Mode::Write => (20, Duration::from_millis(50)),
+        };
+        Self { burst, every, rested: now }
+    }
+
+    fn next(&mut self, now: Moment) -> Moment {
+        let spare = self.every * (self.burst - 1);
+        let at = now.max(self.rested - spare);
+        self.rested = at.max(self.rested) + self.every;
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn burst_is_asked_at_once_and_what_follows_at_the_rate() {
+        for mode in [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write] {
+            let now = Moment::from(Instant::now());
+            let mut rate_limit = RateLimit::new(mode, now);
+            let (burst, every) = (rate_limit.burst, rate_limit.every);
+            for _ in 0..burst {
+                assert_eq!(rate_limit.next(now), now);
+            }
+            for number in 1..100 {
+                assert_eq!(rate_limit.next(now), now + every * number, "{mode:?}");
+            }
+            // The limiter rests for as long as it was ahead before the burst is available again.
+            let later = now + every * 99;
+            assert_eq!(rate_limit.next(later), later + every);
+            let rested = later + every * (burst + 1);
+            for _ in 0..burst {
+                assert_eq!(rate_limit.next(rested), rested, "{mode:?}");
+            }
+            assert_eq!(rate_limit.next(rested), rested + every, "{mode:?}");
+        }
     }
 }
