@@ -9,6 +9,7 @@ use crate::subscription::transport::SubscribeError;
 
 use crate::lock::backend::{Failure, LockKind, Mode};
 use crate::lock::lease::LeaseError;
+use crate::lock::multi_lock::MultiLockError;
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::{LeaseIdError, Owner};
 
@@ -52,6 +53,8 @@ pub enum LockError {
     },
     /// No lock can be kept under this name.
     Name(NameError),
+    /// These locks cannot be taken together.
+    MultiLock(MultiLockError),
     /// The backend keeps no locks of this mode.
     Unsupported {
         /// Type of the backend.
@@ -168,6 +171,7 @@ impl LockError {
         matches!(
             self,
             Self::Name(_)
+                | Self::MultiLock(_)
                 | Self::Unsupported { .. }
                 | Self::Lease(LeaseError::TooShort | LeaseError::TooLong)
                 | Self::Subscribe(_)
@@ -275,6 +279,7 @@ impl fmt::Display for LockError {
                 "{owner} reads {name:?} and would wait for itself to write; take the write lock first, or give the read lock back before"
             ),
             Self::Name(error) => error.fmt(f),
+            Self::MultiLock(error) => error.fmt(f),
             Self::Unsupported { backend, mode } => write!(
                 f,
                 "{backend} keeps no {mode} locks; use a backend that does, such as the one in memory or Redis, or another mode"
@@ -398,6 +403,12 @@ impl From<NameError> for LockError {
     }
 }
 
+impl From<MultiLockError> for LockError {
+    fn from(error: MultiLockError) -> Self {
+        Self::MultiLock(error)
+    }
+}
+
 impl From<LeaseError> for LockError {
     fn from(error: LeaseError) -> Self {
         Self::Lease(error)
@@ -452,10 +463,11 @@ mod tests {
         let pending = |failure| LockError::ReleasePending { name: name.clone(), failure, source: source() };
         let connect = |failure| LockError::Connect { failure, source: source() };
         let backend = "Local";
-        let expected: [(LockError, &[&str]); 21] = [
+        let expected: [(LockError, &[&str]); 22] = [
             (LockError::NotHeld { name: name.clone(), owner }, &["not held"]),
             (LockError::lost(&name, owner, LossReason::Gone), &["lost", "not held"]),
             (LockError::Name(NameError::Empty), &["refused"]),
+            (LockError::MultiLock(MultiLockError::Empty), &["refused"]),
             (LockError::Unsupported { backend, mode: Mode::Fair }, &["refused"]),
             (LockError::Lease(LeaseError::TooShort), &["refused"]),
             (LockError::Lease(LeaseError::TooLong), &["refused"]),
