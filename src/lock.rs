@@ -139,14 +139,14 @@ mod watchdog;
 
 pub use self::backend::{Failure, Holder, LockKind, Mode};
 pub use self::client::{HeldLock, LockClient, WaitingLock};
-pub use self::error::{LockError, ShutdownError};
+pub use self::error::{LockError, MultiLockError, ShutdownError};
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::lease::{Lease, LeaseError};
 pub use self::metrics::histogram::Histogram;
 pub use self::metrics::{LockStats, Metrics};
 pub use self::multi_guard::MultiGuard;
-pub use self::multi_lock::{MultiLock, MultiLockError};
+pub use self::multi_lock::MultiLock;
 pub use self::name::{LockName, NameError};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};

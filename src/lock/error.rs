@@ -9,7 +9,6 @@ use crate::subscription::transport::SubscribeError;
 
 use crate::lock::backend::{Failure, LockKind, Mode};
 use crate::lock::lease::LeaseError;
-use crate::lock::multi_lock::MultiLockError;
 use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::{LeaseIdError, Owner};
 
@@ -327,6 +326,69 @@ impl Error for LockError {
         }
     }
 }
+
+/// Why locks cannot be taken together. Nothing was sent.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::{LockClient, LockError, MultiLockError};
+///
+/// let client = LockClient::local();
+/// let error = client.get_multi_lock([]).unwrap_err();
+/// assert!(matches!(error, LockError::MultiLock(MultiLockError::Empty)) && error.is_refused());
+///
+/// let prices = client.get_read_write_lock("prices")?;
+/// let error = client.get_multi_lock([prices.read(), prices.write()]).unwrap_err();
+/// assert!(matches!(error, LockError::MultiLock(MultiLockError::TwoKinds { .. })));
+/// # Ok::<(), LockError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MultiLockError {
+    /// The set has no lock.
+    Empty,
+    /// The lock was made by another client than the set.
+    OtherClient {
+        /// The lock.
+        name: LockName,
+    },
+    /// The set has the name as two kinds of lock, or to read and to write.
+    TwoKinds {
+        /// The lock.
+        name: LockName,
+        /// The two modes.
+        modes: [Mode; 2],
+    },
+    /// The set has the name for two owners, and would wait for itself. A handle without an
+    /// [owner](crate::Lock::owned_by) and a handle with an owner are two.
+    TwoOwners {
+        /// The lock.
+        name: LockName,
+    },
+}
+
+impl fmt::Display for MultiLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the set of locks is empty; give it at least one lock"),
+            Self::OtherClient { name } => write!(
+                f,
+                "lock {name:?} was made by another client than the set; make the set and all of its locks by one client"
+            ),
+            Self::TwoKinds { name, modes: [one, other] } => write!(
+                f,
+                "the set has lock {name:?} as {one} and as {other}; give the name once, and to read and write give the write lock"
+            ),
+            Self::TwoOwners { name } => write!(
+                f,
+                "the set has lock {name:?} for two owners, and would wait for itself; give the name once, or for one owner"
+            ),
+        }
+    }
+}
+
+impl Error for MultiLockError {}
 
 /// Holds and releases that a [shutdown](crate::LockClient::shutdown) did not see the end of.
 ///

@@ -9,9 +9,11 @@ use crate::lock_entry::LossReason;
 
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
-use crate::lock::multi_lock::{AT_ONCE, join};
 use crate::lock::name::LockName;
 use crate::lock::run::{after_work, is_of_release_only, unless_lost};
+
+/// Greatest number of commands of one call under way: each wake-up polls all that are.
+pub(super) const AT_ONCE: usize = 64;
 
 /// One hold on all locks of a [`MultiLock`](crate::MultiLock). Dropping the guard gives all back, as dropping
 /// a [`Guard`] does.
@@ -162,4 +164,21 @@ impl MultiGuard {
         };
         after_work(self.unlock().await, output)
     }
+}
+
+/// Awaits all futures. Each wake-up polls all that are pending, so the caller passes [`AT_ONCE`] at most.
+pub(super) async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|task| {
+        let mut polled = Poll::Ready(());
+        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+            match future.as_mut().poll(task) {
+                Poll::Ready(ready) => *output = Some(ready),
+                Poll::Pending => polled = Poll::Pending,
+            }
+        }
+        polled
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
 }

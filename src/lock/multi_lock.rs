@@ -1,31 +1,24 @@
 //! [`MultiLock`]: several locks at once, all or none.
 
-use std::error::Error;
-use std::fmt;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::lock_entry::Moment;
+use crate::support::foreign;
 use crate::support::sync::Mutex;
 
-use crate::lock::backend::Mode;
 use crate::lock::context::Context;
 use crate::lock::entry::abandon_guard::AbandonGuard;
-use crate::lock::error::LockError;
+use crate::lock::error::{LockError, MultiLockError};
 use crate::lock::guard::Guard;
 use crate::lock::handle::Lock;
 use crate::lock::lease::Lease;
-use crate::lock::multi_guard::MultiGuard;
+use crate::lock::multi_guard::{AT_ONCE, MultiGuard, join};
 use crate::lock::name::LockName;
 
 /// Longest time for which an acquisition keeps names while it waits for another name.
 const LONGEST_KEPT: Duration = Duration::from_secs(1);
-
-/// Greatest number of commands of one call under way: each wake-up polls all that are.
-pub(super) const AT_ONCE: usize = 64;
 
 /// Several locks as one: taken together, all or none.
 ///
@@ -225,6 +218,8 @@ impl MultiLock {
         let mut call = Call { locks: &self.locks, lease, wait, ends, was_refused: false, has_waited: false };
         let mut superseded = 0;
         loop {
+            // In a child the mutexes may stay locked forever.
+            entry.context.check()?;
             let held = Arc::new(Held::new(self.locks.iter().map(|_| None).collect()));
             let takes = Box::pin(call.take(Arc::downgrade(&held)));
             let limit = entry.context.rules.unpolled_limit_after(superseded);
@@ -279,7 +274,9 @@ impl Call<'_> {
                     let tries = pin!(join(some.iter().map(|at| self.try_one(*at, &held))));
                     context.until(self.ends, tries).await
                 };
-                let Some(tried) = tried else { return self.time_over(some[0]) };
+                let Some(tried) = tried else {
+                    return self.time_over(*some.iter().find(|at| !has(&held, **at)).unwrap_or(&some[0]));
+                };
                 for (at, tried) in some.iter().zip(tried) {
                     match tried {
                         Ok(true) => continue,
@@ -343,7 +340,8 @@ impl Call<'_> {
         let mut turn = Box::pin(self.locks[at].acquire(self.lease, Some(wait), Some(None)));
         if at > 0 {
             // At random: two tasks that give way at the same moment would meet again.
-            let kept = LONGEST_KEPT.mul_f64(0.5 + 0.5 * (context.store.random() as f64 / u64::MAX as f64));
+            let random = foreign::call("a random number", || context.store.random()).unwrap_or_default();
+            let kept = LONGEST_KEPT.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64));
             if let Some(taken) = context.until(now + kept, turn.as_mut()).await {
                 return taken;
             }
@@ -401,83 +399,3 @@ fn clash(one: &Lock, other: &Lock) -> Option<MultiLockError> {
         None
     }
 }
-
-/// Awaits all futures. Each wake-up polls all that are pending, so the caller passes [`AT_ONCE`] at most.
-pub(super) async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|task| {
-        let mut polled = Poll::Ready(());
-        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
-            match future.as_mut().poll(task) {
-                Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => polled = Poll::Pending,
-            }
-        }
-        polled
-    })
-    .await;
-    all.into_iter().filter_map(|(_, output)| output).collect()
-}
-
-/// Why locks cannot be taken together. Nothing was sent.
-///
-/// # Examples
-///
-/// ```
-/// use latchwork::{LockClient, LockError, MultiLockError};
-///
-/// let client = LockClient::local();
-/// let error = client.get_multi_lock([]).unwrap_err();
-/// assert!(matches!(error, LockError::MultiLock(MultiLockError::Empty)) && error.is_refused());
-///
-/// let prices = client.get_read_write_lock("prices")?;
-/// let error = client.get_multi_lock([prices.read(), prices.write()]).unwrap_err();
-/// assert!(matches!(error, LockError::MultiLock(MultiLockError::TwoKinds { .. })));
-/// # Ok::<(), LockError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MultiLockError {
-    /// The set has no lock.
-    Empty,
-    /// The lock was made by another client than the set.
-    OtherClient {
-        /// The lock.
-        name: LockName,
-    },
-    /// The set has the name as two kinds of lock, or to read and to write.
-    TwoKinds {
-        /// The lock.
-        name: LockName,
-        /// The two modes.
-        modes: [Mode; 2],
-    },
-    /// The set has the name for two owners, and would wait for itself. A handle without an
-    /// [owner](Lock::owned_by) and a handle with an owner are two.
-    TwoOwners {
-        /// The lock.
-        name: LockName,
-    },
-}
-
-impl fmt::Display for MultiLockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the set of locks is empty; give it at least one lock"),
-            Self::OtherClient { name } => write!(
-                f,
-                "lock {name:?} was made by another client than the set; make the set and all of its locks by one client"
-            ),
-            Self::TwoKinds { name, modes: [one, other] } => write!(
-                f,
-                "the set has lock {name:?} as {one} and as {other}; give the name once, and to read and write give the write lock"
-            ),
-            Self::TwoOwners { name } => write!(
-                f,
-                "the set has lock {name:?} for two owners, and would wait for itself; give the name once, or for one owner"
-            ),
-        }
-    }
-}
-
-impl Error for MultiLockError {}

@@ -22,13 +22,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = recipes::Redis::start();
     let accounts: Arc<Accounts> = Arc::new([100, 100, 100].map(AtomicI64::new));
     let mut tasks = Vec::new();
-    for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 0)] {
+    for pair in [[0, 1], [1, 0], [1, 2], [2, 0]] {
         // A client for each, as if in a process of its own.
         let client = LockClient::new(Redis::connect(server.url()).await?);
         let accounts = Arc::clone(&accounts);
         tasks.push(tokio::spawn(async move {
             for amount in 1..=TRANSFERS {
-                transfer(&client, &accounts, from, to, amount).await?;
+                transfer(&client, &accounts, pair, amount).await?;
             }
             // Waits for releases that may be in flight.
             client.shutdown(Duration::from_secs(5)).await?;
@@ -38,26 +38,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for task in tasks {
         task.await??;
     }
-    let sum: i64 = accounts.iter().map(|balance| balance.load(SeqCst)).sum();
-    assert_eq!(sum, 300);
+    let total: i64 = accounts.iter().map(|balance| balance.load(SeqCst)).sum();
+    assert_eq!(total, 300);
     println!("{} transfers, and no money was lost", 4 * TRANSFERS);
     Ok(())
 }
 
-async fn transfer(
-    client: &LockClient,
-    accounts: &Accounts,
-    from: usize,
-    to: usize,
-    amount: i64,
-) -> Result<(), LockError> {
-    let [one, other] = [from, to].map(|account| client.get_lock(&format!("recipes:account:{account}")));
-    // Dropped if either lock is lost. A store that can check tokens should: see `fencing_sqlite`.
+/// Moves an amount from the first account of the pair to the second.
+async fn transfer(client: &LockClient, all: &Accounts, pair: [usize; 2], sum: i64) -> Result<(), LockError> {
+    let [from, to] = pair.map(|account| &all[account]);
+    let [one, other] = pair.map(|account| client.get_lock(&format!("recipes:account:{account}")));
+    // Dropped if either lock is lost. A store that can refuse stale holders should: see `fencing_sqlite`.
     let work = async {
-        let (old_from, old_to) = (accounts[from].load(SeqCst), accounts[to].load(SeqCst));
+        let (old_from, old_to) = (from.load(SeqCst), to.load(SeqCst));
         tokio::task::yield_now().await;
-        accounts[from].store(old_from - amount, SeqCst);
-        accounts[to].store(old_to + amount, SeqCst);
+        from.store(old_from - sum, SeqCst);
+        to.store(old_to + sum, SeqCst);
     };
     client.get_multi_lock([&one?, &other?])?.run(work).await
 }
