@@ -590,8 +590,8 @@ impl MultiLock {
     }
 }
 
-/// One hold on all locks of a [`MultiLock`], for threads. Dropping the guard gives all back. The async twin is
-/// [`MultiGuard`](crate::MultiGuard).
+/// One hold on all locks of a [`MultiLock`], for threads. Dropping the guard gives all back. The async twin
+/// is [`MultiGuard`](crate::MultiGuard).
 ///
 /// # Examples
 ///

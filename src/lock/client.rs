@@ -164,13 +164,14 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::MultiLock`] without a lock, for a lock of another client, and for a name given as two kinds,
-    /// to read and to write, or for two owners. [`LockError::Forked`] in a child that was forked off.
+    /// [`LockError::MultiLock`] without a lock, for a lock of another client, and for a name given as two
+    /// kinds, to read and to write, or for two owners. [`LockError::Forked`] in a child that was forked off.
     ///
     /// # Examples
     ///
     /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async { let client = latchwork::LockClient::local();
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let client = latchwork::LockClient::local();
     /// let (alice, bob) = (client.get_lock("account:alice")?, client.get_lock("account:bob")?);
     /// client.get_multi_lock([&alice, &bob])?.run(async { /* the transfer */ }).await?;
     /// # Ok::<(), latchwork::LockError>(()) }).unwrap();

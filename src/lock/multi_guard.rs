@@ -131,8 +131,8 @@ impl MultiGuard {
         outcome
     }
 
-    /// Runs `work` under this hold, and gives all locks back. If one is lost before `work` is ready, `work` is
-    /// dropped at once. The outcomes mean the same as those of [`Guard::run`].
+    /// Runs `work` under this hold, and gives all locks back. If one is lost before `work` is ready, `work`
+    /// is dropped at once. The outcomes mean the same as those of [`Guard::run`].
     ///
     /// # Cancel safety
     ///

@@ -86,8 +86,9 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// # Costs
 ///
 /// Two commands for each name, in two round trips; each name that is held, or had and given back, costs two
-/// commands more. [Metrics](crate::Metrics) and [`stats`](Lock::stats) count each name's attempts. Each
-/// wake-up of a [`run`](Self::run) looks at all names.
+/// commands more. [Metrics](crate::Metrics) and [`stats`](Lock::stats) count each name's attempts. A
+/// [`run`](Self::run), and [`MultiGuard::lost`], look at all names at each wake-up, and each name wakes them
+/// once in the time of a lease.
 #[derive(Clone, Debug)]
 #[doc(alias = "RMultiLock")]
 pub struct MultiLock {
@@ -187,7 +188,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), with `work` never polled. [`LockError::Lost`] as of [`MultiGuard::run`].
+    /// Those of [`lock`](Self::lock), with `work` never polled. [`LockError::Lost`] as of
+    /// [`MultiGuard::run`].
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, LockError> {
         self.lock().await?.run(work).await
     }

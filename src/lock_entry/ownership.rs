@@ -133,7 +133,8 @@ pub struct Rules {
 impl Rules {
     /// Returns the unpolled limit of a call that was superseded this often: see
     /// [`superseded`](super::Request::superseded).
-    pub(crate) fn unpolled_limit_after(&self, superseded: u32) -> Duration {
+    #[must_use]
+    pub fn unpolled_limit_after(&self, superseded: u32) -> Duration {
         let longer = self.unpolled_limit.saturating_mul(1 << superseded.min(31));
         longer.min(self.renewed_lease / 3).max(self.unpolled_limit)
     }

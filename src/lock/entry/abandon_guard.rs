@@ -18,8 +18,8 @@ use super::{Entry, OnDrop};
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
 pub(super) trait Abandonable: Send + Sync {
-    /// Takes the value of a future that was woken, or sent its release, at least the limit before `now` and is
-    /// unpolled since. Otherwise returns the time of the next look; `None` without one, or without a value.
+    /// Takes the value of a future that was woken, or sent its release, at least the limit before `now` and
+    /// is unpolled since. Otherwise returns the time of the next look, if any; `None` without a value.
     fn take_unpolled(&self, now: Moment) -> Result<Box<dyn Send>, Option<Moment>>;
 }
 
