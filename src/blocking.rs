@@ -135,6 +135,21 @@ impl LockClient {
         self.inner.get_read_write_lock(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
+    /// Returns several locks as one, taken together, all or none, whatever the order. Sends nothing. See
+    /// [`LockClient::get_multi_lock`](crate::LockClient::get_multi_lock).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockClient::get_multi_lock`](crate::LockClient::get_multi_lock).
+    #[doc(alias = "lock_all")]
+    #[doc(alias = "RMultiLock")]
+    pub fn get_multi_lock<'a>(
+        &self,
+        locks: impl IntoIterator<Item = &'a Lock>,
+    ) -> Result<MultiLock, LockError> {
+        self.inner.get_multi_lock(locks.into_iter().map(Lock::as_async)).map(MultiLock::from_async)
+    }
+
     /// Makes a new owner, for acquiring a lock more than once: see [`Lock::owned_by`].
     pub fn owner(&self) -> Owner {
         self.inner.owner()
@@ -505,5 +520,163 @@ impl Guard {
     /// Keeps the lock, without renewals, until its lease ends or [`Lock::unlock`](Lock::unlock).
     pub fn forget(self) {
         self.inner.forget();
+    }
+}
+
+/// Several locks as one, for threads: taken together, all or none. The async twin
+/// [`MultiLock`](crate::MultiLock) explains order, fairness, leases and costs.
+///
+/// # Examples
+///
+/// ```
+/// # let client = latchwork::blocking::LockClient::local();
+/// let (alice, bob) = (client.get_lock("account:alice")?, client.get_lock("account:bob")?);
+/// let guard = client.get_multi_lock([&alice, &bob])?.lock()?;
+/// assert!(alice.try_lock()?.is_none() && bob.try_lock()?.is_none());
+/// guard.unlock()?; // … after the transfer …
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "RMultiLock")]
+pub struct MultiLock {
+    inner: crate::MultiLock,
+}
+
+impl MultiLock {
+    /// Wraps a set of locks for use by threads.
+    pub fn from_async(locks: crate::MultiLock) -> Self {
+        Self { inner: locks }
+    }
+
+    /// The same set, for tasks.
+    pub fn as_async(&self) -> &crate::MultiLock {
+        &self.inner
+    }
+
+    /// The names, each once, in the order of [`LockName`].
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &LockName> {
+        self.inner.names()
+    }
+
+    /// Acquires all locks, blocking this thread. The watchdog renews the leases while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiLock::lock`](crate::MultiLock::lock).
+    pub fn lock(&self) -> Result<MultiGuard, LockError> {
+        block_on(self.inner.lock()).map(MultiGuard::from_async)
+    }
+
+    /// As [`lock`](Self::lock), with a lease of the caller's own for each name, without renewals.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiLock::lock_with_lease`](crate::MultiLock::lock_with_lease).
+    pub fn lock_with_lease(&self, lease: Duration) -> Result<MultiGuard, LockError> {
+        block_on(self.inner.lock_with_lease(lease)).map(MultiGuard::from_async)
+    }
+
+    /// Acquires all locks if all are free now. The watchdog renews the leases while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiLock::try_lock`](crate::MultiLock::try_lock).
+    pub fn try_lock(&self) -> Result<Option<MultiGuard>, LockError> {
+        Ok(block_on(self.inner.try_lock())?.map(MultiGuard::from_async))
+    }
+
+    /// Acquires all locks, blocking this thread for at most `wait`. `None`, with no lock taken, if another
+    /// owner has one of them then.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiLock::try_lock_for`](crate::MultiLock::try_lock_for).
+    pub fn try_lock_for(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<MultiGuard>, LockError> {
+        Ok(block_on(self.inner.try_lock_for(wait, lease))?.map(MultiGuard::from_async))
+    }
+}
+
+/// One hold on all locks of a [`MultiLock`], for threads. Dropping the guard gives all back. The async twin
+/// is [`MultiGuard`](crate::MultiGuard).
+///
+/// # Examples
+///
+/// ```
+/// # let client = latchwork::blocking::LockClient::local();
+/// let accounts = [client.get_lock("alice")?.fenced(), client.get_lock("bob")?.fenced()];
+/// let guard = client.get_multi_lock(&accounts)?.lock()?;
+/// assert!(guard.is_held() && guard.fencing_token("bob").is_some());
+/// accounts[1].force_unlock()?;
+/// let (name, reason) = guard.lost();
+/// println!("too late: {name} was lost, {reason}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a guard gives the locks back at once"]
+pub struct MultiGuard {
+    inner: crate::MultiGuard,
+}
+
+impl MultiGuard {
+    /// Wraps a task's hold for use by a thread.
+    pub fn from_async(guard: crate::MultiGuard) -> Self {
+        Self { inner: guard }
+    }
+
+    /// Converts the hold for use by a task.
+    pub fn into_async(self) -> crate::MultiGuard {
+        self.inner
+    }
+
+    /// The holds on the single locks, in the order of names, for tasks.
+    pub fn guards(&self) -> &[crate::Guard] {
+        self.inner.guards()
+    }
+
+    /// Converts into the holds on the single locks, in the order of names.
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.inner.into_guards().into_iter().map(Guard::from_async).collect()
+    }
+
+    /// The fencing token of a name. See [`MultiGuard::fencing_token`](crate::MultiGuard::fencing_token).
+    pub fn fencing_token(&self, name: &str) -> Option<u64> {
+        self.inner.fencing_token(name)
+    }
+
+    /// True if this process knows of no loss; asks no server.
+    pub fn is_held(&self) -> bool {
+        self.inner.is_held()
+    }
+
+    /// The known time until the first of the leases ends without a renewal; zero if a hold is lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Blocks this thread until one of the locks is lost, and returns its name and the reason.
+    pub fn lost(&self) -> (LockName, LossReason) {
+        block_on(self.inner.lost())
+    }
+
+    /// Asks the store if all locks are still held.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiGuard::ensure_held`](crate::MultiGuard::ensure_held).
+    pub fn ensure_held(&self) -> Result<(), LockError> {
+        block_on(self.inner.ensure_held())
+    }
+
+    /// Releases all locks.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`MultiGuard::unlock`](crate::MultiGuard::unlock).
+    pub fn unlock(self) -> Result<(), LockError> {
+        block_on(self.inner.unlock())
     }
 }

@@ -135,7 +135,7 @@ pub mod suspension;
 #[cfg(feature = "lock")]
 pub use crate::lock::{
     Guard, Holder, Lease, LeaseError, LeaseId, Lock, LockClient, LockError, LockKind, LockOptions, Metrics,
-    NameError, Owner, ReadWriteLock, ShutdownError,
+    MultiGuard, MultiLock, MultiLockError, NameError, Owner, ReadWriteLock, ShutdownError,
 };
 #[doc(inline)]
 pub use crate::lock_entry::LossReason;

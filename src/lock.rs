@@ -103,7 +103,7 @@
 //
 // | question | module |
 // |---|---|
-// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options` |
+// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`; several names: `multi_lock`, `multi_guard` |
 // | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a limited rate; `synchronous` at an idle entry of a store that answers within the call |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | Which module carries out the engine's effects? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines`; `abandon_guard` for futures that are dropped or kept unpolled |
@@ -125,6 +125,8 @@ mod guard;
 mod handle;
 mod lease;
 mod metrics;
+mod multi_guard;
+mod multi_lock;
 pub(crate) mod name;
 mod options;
 pub(crate) mod origin;
@@ -137,12 +139,14 @@ mod watchdog;
 
 pub use self::backend::{Failure, Holder, LockKind, Mode};
 pub use self::client::{HeldLock, LockClient, WaitingLock};
-pub use self::error::{LockError, ShutdownError};
+pub use self::error::{LockError, MultiLockError, ShutdownError};
 pub use self::guard::Guard;
 pub use self::handle::Lock;
 pub use self::lease::{Lease, LeaseError};
 pub use self::metrics::histogram::Histogram;
 pub use self::metrics::{LockStats, Metrics};
+pub use self::multi_guard::MultiGuard;
+pub use self::multi_lock::MultiLock;
 pub use self::name::{LockName, NameError};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
@@ -157,4 +161,4 @@ macro_rules! unwind_safe {
         )*
     };
 }
-unwind_safe!(LockClient, Lock, Guard, LockError);
+unwind_safe!(LockClient, Lock, Guard, MultiLock, MultiGuard, LockError);

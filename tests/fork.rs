@@ -158,6 +158,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     let elsewhere = LockClient::new(client.backend::<Local>().unwrap().clone());
     let _theirs = ready(elsewhere.get_lock("theirs").unwrap().lock()).unwrap();
     let theirs = client.get_lock("theirs").unwrap();
+    let all = client.get_multi_lock([&theirs, &client.get_lock("free").unwrap()]).unwrap();
     for round in 0..60 {
         let [guard, forgotten] = [&held, &kept].map(|lock| ready(lock.lock()).unwrap());
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
@@ -167,12 +168,15 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
             assert!(poll_by(waits.as_mut(), &waker).is_pending());
         }
         assert_eq!(theirs.waiters(), 1);
+        let mut set = Box::pin(all.lock());
+        assert!(poll(set.as_mut()).is_pending() && theirs.waiters() == 2);
         let status = forked(|| {
             let nothing_waits = theirs.waiters() == 0 && theirs.waiting() == 0;
-            drop((head, behind, sleep));
+            drop((head, behind, set, sleep));
             // Ordering: Relaxed, the child's only thread.
             let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
             let forked = matches!(client.get_lock("orders"), Err(LockError::Forked));
+            let forked = forked && matches!(ready(all.try_lock()), Err(LockError::Forked));
             let lost = ready(guard.lost()) == LossReason::Forked;
             drop(guard);
             forgotten.forget();

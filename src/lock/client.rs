@@ -20,6 +20,7 @@ use crate::lock::error::{LockError, ShutdownError};
 use crate::lock::handle::Lock;
 use crate::lock::lease::LeaseError;
 use crate::lock::metrics::Metrics;
+use crate::lock::multi_lock::MultiLock;
 use crate::lock::name::{LockName, NameMapper};
 use crate::lock::options::LockOptions;
 use crate::lock::owner::{LeaseId, Owner};
@@ -156,6 +157,35 @@ impl LockClient {
         Ok(ReadWriteLock::new(read, write))
     }
 
+    /// Returns several locks as one, taken together, all or none, whatever the order. Sends nothing.
+    ///
+    /// Any handles of this client: of every kind, [fenced](Lock::fenced) and [owned](Lock::owned_by). A name
+    /// given twice, by handles of the same kind and owner, is taken once, and fenced if one of the two is.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::MultiLock`] without a lock, for a lock of another client, and for a name given as two
+    /// kinds, to read and to write, or for two owners. [`LockError::Forked`] in a child that was forked off.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let (alice, bob) = (client.get_lock("account:alice")?, client.get_lock("account:bob")?);
+    /// client.get_multi_lock([&alice, &bob])?.run(async { /* the transfer */ }).await?;
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
+    #[doc(alias = "lock_all")]
+    #[doc(alias = "RMultiLock")]
+    pub fn get_multi_lock<'a>(
+        &self,
+        locks: impl IntoIterator<Item = &'a Lock>,
+    ) -> Result<MultiLock, LockError> {
+        self.context.check_origin()?;
+        Ok(MultiLock::new(&self.context, locks.into_iter().cloned().collect())?)
+    }
+
     fn lock_of(&self, name: &str, mode: Mode) -> Result<Lock, LockError> {
         // In a child the table may stay locked, by a thread that the child does not have.
         self.context.check_origin()?;
@@ -279,8 +309,9 @@ impl LockClient {
     /// Refuses new acquisitions from now on, serves the waiting ones, and then [shuts down](Self::shutdown).
     /// Both end after `limit` at the latest, with an error for acquisitions that still wait.
     ///
-    /// An owner that holds a lock can take the same lock again until all is given back. Call `drain` when the
-    /// process is told to end, as by SIGTERM ([`drain_on_sigterm`]).
+    /// An owner that holds a lock can take the same lock again until all is given back. A
+    /// [`MultiLock`] that waits is served one name, and refused the others. Call `drain` when the process is
+    /// told to end, as by SIGTERM ([`drain_on_sigterm`]).
     ///
     /// [`drain_on_sigterm`]:
     /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/drain_on_sigterm.rs

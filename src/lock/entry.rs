@@ -40,8 +40,8 @@ pub(super) struct Entry {
     pub(super) name: LockName,
     /// Channels that a queue head listens to, made on first use: most names need none.
     channels: OnceLock<Box<Channels>>,
-    /// Time for which the store's queue keeps a waiter; `None` if the mode has no queue. At a store that calls
-    /// waiters, the question of a waiting head has a position all the same.
+    /// Time for which the store's queue keeps a waiter; `None` if the mode has no queue. At a store that
+    /// calls waiters, the question of a waiting head has a position all the same.
     pub(super) position: Option<Duration>,
     /// The store calls one waiter with a release, and has to know the waiters for that.
     pub(super) is_called: bool,

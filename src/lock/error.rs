@@ -52,6 +52,8 @@ pub enum LockError {
     },
     /// No lock can be kept under this name.
     Name(NameError),
+    /// These locks cannot be taken together.
+    MultiLock(MultiLockError),
     /// The backend keeps no locks of this mode.
     Unsupported {
         /// Type of the backend.
@@ -168,6 +170,7 @@ impl LockError {
         matches!(
             self,
             Self::Name(_)
+                | Self::MultiLock(_)
                 | Self::Unsupported { .. }
                 | Self::Lease(LeaseError::TooShort | LeaseError::TooLong)
                 | Self::Subscribe(_)
@@ -275,6 +278,7 @@ impl fmt::Display for LockError {
                 "{owner} reads {name:?} and would wait for itself to write; take the write lock first, or give the read lock back before"
             ),
             Self::Name(error) => error.fmt(f),
+            Self::MultiLock(error) => error.fmt(f),
             Self::Unsupported { backend, mode } => write!(
                 f,
                 "{backend} keeps no {mode} locks; use a backend that does, such as the one in memory or Redis, or another mode"
@@ -322,6 +326,69 @@ impl Error for LockError {
         }
     }
 }
+
+/// Why locks cannot be taken together. Nothing was sent.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::{LockClient, LockError, MultiLockError};
+///
+/// let client = LockClient::local();
+/// let error = client.get_multi_lock([]).unwrap_err();
+/// assert!(matches!(error, LockError::MultiLock(MultiLockError::Empty)) && error.is_refused());
+///
+/// let prices = client.get_read_write_lock("prices")?;
+/// let error = client.get_multi_lock([prices.read(), prices.write()]).unwrap_err();
+/// assert!(matches!(error, LockError::MultiLock(MultiLockError::TwoKinds { .. })));
+/// # Ok::<(), LockError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MultiLockError {
+    /// The set has no lock.
+    Empty,
+    /// The lock was made by another client than the set.
+    OtherClient {
+        /// The lock.
+        name: LockName,
+    },
+    /// The set has the name as two kinds of lock, or to read and to write.
+    TwoKinds {
+        /// The lock.
+        name: LockName,
+        /// The two modes.
+        modes: [Mode; 2],
+    },
+    /// The set has the name for two owners, and would wait for itself. A handle without an
+    /// [owner](crate::Lock::owned_by) and a handle with an owner are two.
+    TwoOwners {
+        /// The lock.
+        name: LockName,
+    },
+}
+
+impl fmt::Display for MultiLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the set of locks is empty; give it at least one lock"),
+            Self::OtherClient { name } => write!(
+                f,
+                "lock {name:?} was made by another client than the set; make the set and all of its locks by one client"
+            ),
+            Self::TwoKinds { name, modes: [one, other] } => write!(
+                f,
+                "the set has lock {name:?} as {one} and as {other}; give the name once, and to read and write give the write lock"
+            ),
+            Self::TwoOwners { name } => write!(
+                f,
+                "the set has lock {name:?} for two owners, and would wait for itself; give the name once, or for one owner"
+            ),
+        }
+    }
+}
+
+impl Error for MultiLockError {}
 
 /// Holds and releases that a [shutdown](crate::LockClient::shutdown) did not see the end of.
 ///
@@ -398,6 +465,12 @@ impl From<NameError> for LockError {
     }
 }
 
+impl From<MultiLockError> for LockError {
+    fn from(error: MultiLockError) -> Self {
+        Self::MultiLock(error)
+    }
+}
+
 impl From<LeaseError> for LockError {
     fn from(error: LeaseError) -> Self {
         Self::Lease(error)
@@ -452,10 +525,11 @@ mod tests {
         let pending = |failure| LockError::ReleasePending { name: name.clone(), failure, source: source() };
         let connect = |failure| LockError::Connect { failure, source: source() };
         let backend = "Local";
-        let expected: [(LockError, &[&str]); 21] = [
+        let expected: [(LockError, &[&str]); 22] = [
             (LockError::NotHeld { name: name.clone(), owner }, &["not held"]),
             (LockError::lost(&name, owner, LossReason::Gone), &["lost", "not held"]),
             (LockError::Name(NameError::Empty), &["refused"]),
+            (LockError::MultiLock(MultiLockError::Empty), &["refused"]),
             (LockError::Unsupported { backend, mode: Mode::Fair }, &["refused"]),
             (LockError::Lease(LeaseError::TooShort), &["refused"]),
             (LockError::Lease(LeaseError::TooLong), &["refused"]),

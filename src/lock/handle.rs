@@ -97,9 +97,9 @@ use crate::support::trace;
 #[derive(Clone)]
 #[doc(alias = "Mutex")]
 pub struct Lock {
-    entry: Arc<Entry>,
-    owner: Option<Owner>,
-    fenced: bool,
+    pub(super) entry: Arc<Entry>,
+    pub(super) owner: Option<Owner>,
+    pub(super) fenced: bool,
 }
 
 impl Lock {
@@ -247,7 +247,7 @@ impl Lock {
         self.acquire(lease.into(), Some(wait), || None)
     }
 
-    fn acquire<O: From<Guard>>(
+    pub(super) fn acquire<O: From<Guard>>(
         &self,
         lease: Lease,
         wait: Option<Duration>,

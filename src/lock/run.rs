@@ -102,27 +102,45 @@ impl Guard {
     }
 
     /// Returns the output of `work` unless the hold is lost first; the dropped guard gives back the rest.
-    async fn unless_lost<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, LockError> {
-        let mut lost = pin!(self.lost());
-        poll_fn(|context| {
-            // Look for a loss first: work without its lock must not take another step.
-            let loss = match lost.as_mut().poll(context) {
-                Poll::Ready(reason) => Some(reason),
-                Poll::Pending => self.loss(),
-            };
-            match loss {
-                Some(reason) => Poll::Ready(Err(LockError::lost(self.name(), *self.owner(), reason))),
-                None => work.as_mut().poll(context).map(Ok),
-            }
-        })
-        .await
+    async fn unless_lost<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> Result<T, LockError> {
+        let reason = unless_lost(work, pin!(self.lost()), || self.loss()).await;
+        reason.map_err(|reason| LockError::lost(self.name(), *self.owner(), reason))
     }
 
     async fn unlock_after<T>(self, output: T) -> Result<T, LockError> {
-        match self.unlock().await {
-            // The work is done, and the lease ends by itself at the latest.
-            Ok(()) | Err(LockError::ReleasePending { .. } | LockError::RuntimeEnded) => Ok(output),
-            Err(error) => Err(error),
-        }
+        after_work(self.unlock().await, output)
     }
+}
+
+/// Returns the output of `work`, or the loss that came first: from `lost`, or by a `look` at each poll.
+pub(super) async fn unless_lost<T, L>(
+    mut work: Pin<&mut impl Future<Output = T>>,
+    mut lost: Pin<&mut impl Future<Output = L>>,
+    look: impl Fn() -> Option<L>,
+) -> Result<T, L> {
+    poll_fn(|context| {
+        // Look for a loss first: work without its lock must not take another step.
+        let loss = match lost.as_mut().poll(context) {
+            Poll::Ready(loss) => Some(loss),
+            Poll::Pending => look(),
+        };
+        match loss {
+            Some(loss) => Poll::Ready(Err(loss)),
+            None => work.as_mut().poll(context).map(Ok),
+        }
+    })
+    .await
+}
+
+/// Returns the output of work that is done, unless its release says that a hold was lost before.
+pub(super) fn after_work<T>(unlocked: Result<(), LockError>, output: T) -> Result<T, LockError> {
+    match unlocked {
+        Err(error) if !is_of_release_only(&error) => Err(error),
+        _ => Ok(output),
+    }
+}
+
+/// True if the work before the release was done under the lock. The lease ends by itself at the latest.
+pub(super) fn is_of_release_only(error: &LockError) -> bool {
+    matches!(error, LockError::ReleasePending { .. } | LockError::RuntimeEnded)
 }

@@ -129,6 +129,16 @@ pub struct Rules {
     pub unpolled_limit: Duration,
 }
 
+impl Rules {
+    /// Returns the unpolled limit of a call that was superseded this often: see
+    /// [`superseded`](super::Request::superseded).
+    #[must_use]
+    pub fn unpolled_limit_after(&self, superseded: u32) -> Duration {
+        let longer = self.unpolled_limit.saturating_mul(1 << superseded.min(31));
+        longer.min(self.renewed_lease / 3).max(self.unpolled_limit)
+    }
+}
+
 /// Rules by which a lock passes between processes, and inside of a process.
 ///
 /// # Examples

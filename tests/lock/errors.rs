@@ -18,6 +18,7 @@ async fn met(name: &str) -> Result<(), LockError> {
     let client = LockClient::local();
     match name {
         "NameError" => _ = client.get_lock("")?,
+        "MultiLockError" => _ = client.get_multi_lock([])?,
         "LeaseError" => {
             let options = LockOptions::default().watchdog_timeout(Duration::ZERO);
             _ = LockClient::with_options(Local::new(), &options)?;
@@ -74,7 +75,7 @@ async fn every_error_turns_into_a_lock_error_by_a_question_mark() {
     errors_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
     names.retain(|name| !APART.contains(&&**name));
     names.sort();
-    assert_eq!(names.len(), 7, "{names:?}");
+    assert_eq!(names.len(), 8, "{names:?}");
     for name in names {
         let error = met(&name).await.expect_err(&name);
         let said = chain(&error);

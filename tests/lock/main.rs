@@ -3,6 +3,8 @@
 
 mod answers;
 mod blocking;
+#[path = "../clashing/mod.rs"]
+mod clashing;
 mod composed;
 mod debug;
 mod drain;
@@ -15,6 +17,7 @@ mod leases;
 mod meanwhile;
 mod messages;
 mod metrics;
+mod multi;
 mod no_answer;
 mod one_client;
 #[path = "../over_local/mod.rs"]

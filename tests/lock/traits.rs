@@ -47,9 +47,10 @@ fn types() {
     shared::<LockClient>();
     shared::<Lock>();
     shared::<Guard>();
-    shared::<LockClient>();
-    shared::<Lock>();
-    shared::<Guard>();
+    shared::<MultiLock>();
+    shared::<MultiGuard>();
+    shared::<blocking::MultiLock>();
+    shared::<blocking::MultiGuard>();
     shared::<blocking::LockClient>();
     shared::<blocking::Lock>();
     shared::<blocking::Guard>();
@@ -67,6 +68,8 @@ fn types() {
     unwind_safe::<Lock>();
     unwind_safe::<ReadWriteLock>();
     unwind_safe::<Guard>();
+    unwind_safe::<MultiLock>();
+    unwind_safe::<MultiGuard>();
     unwind_safe::<Owner>();
     unwind_safe::<blocking::LockClient>();
     unwind_safe::<blocking::Lock>();
@@ -81,6 +84,7 @@ fn errors() {
     error::<SubscribeError>();
     error::<NameError>();
     error::<LeaseError>();
+    error::<MultiLockError>();
     error::<LockError>();
     error::<latchwork::redis::Error>();
 }
@@ -93,6 +97,10 @@ fn futures() {
     sent(lock.try_lock());
     sent(lock.try_lock_for(std::time::Duration::ZERO, Lease::Watched));
     sent(lock.force_unlock());
+    let all = client.get_multi_lock([&lock]).unwrap();
+    sent(all.lock());
+    sent(all.try_lock_for(std::time::Duration::ZERO, Lease::Watched));
+    sent(all.run(std::future::ready(())));
     sent(Redis::connect("redis://127.0.0.1:1"));
     sent(Redis::builder().connect("redis://127.0.0.1:1"));
     let latch = Latch::new();

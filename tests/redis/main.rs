@@ -5,11 +5,14 @@ mod announced;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod calls;
+#[path = "../clashing/mod.rs"]
+mod clashing;
 mod commands;
 mod configuration;
 mod endless;
 mod executors;
 mod linger;
+mod multi;
 mod names;
 mod other_kinds;
 mod redisson;

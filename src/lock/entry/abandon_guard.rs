@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::ptr;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use crate::lock_entry::Moment;
 use crate::support::foreign;
@@ -13,19 +14,20 @@ use crate::support::sync::Mutex;
 use super::{Entry, OnDrop};
 
 /// A value whose drop gives a lease or a hold back. The future drops the value with itself; the watchdog
-/// drops the value of a future that was woken and has not been polled for `unpolled_limit`.
+/// drops the value of a future that was woken and has not been polled for `limit`.
 pub(in crate::lock) struct AbandonGuard<T: Send + 'static>(Arc<Shared<T>>);
 
 pub(super) trait Abandonable: Send + Sync {
-    /// Takes the value of a future that was woken, or sent its release, by `since` and is unpolled since.
-    /// Otherwise returns the later time of that; `None` without one, or without a value.
-    fn take_unpolled(&self, since: Moment) -> Result<Box<dyn Send>, Option<Moment>>;
+    /// Takes the value of a future that was woken, or sent its release, at least the limit before `now` and
+    /// is unpolled since. Otherwise returns the time of the next look, if any; `None` without a value.
+    fn take_unpolled(&self, now: Moment) -> Result<Box<dyn Send>, Option<Moment>>;
 }
 
 struct Shared<T> {
     entry: Arc<Entry>,
-    /// Time of a release; its answer is awaited for `unpolled_limit`, even if the future is polled.
+    /// Time of a release; its answer is awaited for `limit`, even if the future is polled.
     released: Option<Moment>,
+    limit: Duration,
     state: Mutex<State<T>>,
 }
 
@@ -38,11 +40,21 @@ struct State<T> {
 impl<T: Send + 'static> AbandonGuard<T> {
     /// `released`: the time of a release that `kept` repeats.
     pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
+        Self::limited(entry, kept, released, entry.context.rules.unpolled_limit)
+    }
+
+    /// As [`new`](Self::new), with a limit other than `unpolled_limit`.
+    pub(in crate::lock) fn limited(
+        entry: &Arc<Entry>,
+        kept: T,
+        released: Option<Moment>,
+        limit: Duration,
+    ) -> Self {
         if let Some(released) = released {
-            entry.schedule(released + entry.context.rules.unpolled_limit);
+            entry.schedule(released + limit);
         }
         let state = Mutex::new(State { kept: Some(kept), woken: None, waker: None });
-        let shared = Arc::new(Shared { entry: Arc::clone(entry), released, state });
+        let shared = Arc::new(Shared { entry: Arc::clone(entry), released, limit, state });
         let abandonable = Arc::clone(&shared) as Arc<dyn Abandonable>;
         entry.rare().abandon_guards.lock().push(Arc::downgrade(&abandonable));
         Self(shared)
@@ -103,11 +115,11 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> Abandonable for Shared<T> {
-    fn take_unpolled(&self, since: Moment) -> Result<Box<dyn Send>, Option<Moment>> {
+    fn take_unpolled(&self, now: Moment) -> Result<Box<dyn Send>, Option<Moment>> {
         let mut state = self.state.lock();
-        let woken = self.released.or(state.woken);
-        if woken.is_none_or(|woken| since < woken) && state.kept.is_some() {
-            return Err(woken);
+        let end = self.released.or(state.woken).map(|woken| woken + self.limit);
+        if end.is_none_or(|end| now < end) && state.kept.is_some() {
+            return Err(end);
         }
         // A value that was given back is not looked at again, however long its future is kept.
         let kept = state.kept.take().ok_or(None)?;
@@ -125,7 +137,7 @@ impl<T: Send + 'static> Wake for Shared<T> {
             let mut state = self.state.lock();
             (*state.woken.get_or_insert(now), state.waker.take())
         };
-        self.entry.schedule(woken + self.entry.context.rules.unpolled_limit);
+        self.entry.schedule(woken + self.limit);
         foreign::wake(waker);
     }
 }
@@ -144,10 +156,9 @@ impl Entry {
     /// Gives back the values of futures that were not polled for too long.
     pub(in crate::lock) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
         let Some(rare) = self.rare.get() else { return };
-        let limit = self.context.rules.unpolled_limit;
         let guards: Vec<_> = rare.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
         for abandonable in guards {
-            match abandonable.take_unpolled(now - limit) {
+            match abandonable.take_unpolled(now) {
                 Ok(unpolled) => {
                     let entry = Arc::clone(self);
                     self.context.drop_apart(OnDrop(Some(move || {
@@ -155,7 +166,7 @@ impl Entry {
                         entry.end_abandon_guard(Arc::as_ptr(&abandonable));
                     })));
                 }
-                Err(woken) => woken.into_iter().for_each(|woken| self.schedule(woken + limit)),
+                Err(end) => end.into_iter().for_each(|end| self.schedule(end)),
             }
         }
     }

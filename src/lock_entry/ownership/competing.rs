@@ -52,9 +52,8 @@ impl HeadState {
 
     /// Time at which the head is superseded unless polled before; never, if no event has come since its poll.
     pub(super) fn unpolled_end(&self, rules: &Rules) -> Moment {
-        let limit = rules.unpolled_limit;
-        let longer = limit.saturating_mul(1 << self.request.superseded.min(31));
-        self.woken.map_or(Moment::NEVER, |woken| woken + longer.min(rules.renewed_lease / 3).max(limit))
+        let limit = rules.unpolled_limit_after(self.request.superseded);
+        self.woken.map_or(Moment::NEVER, |woken| woken + limit)
     }
 
     pub(super) fn inherits(&self) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions, LossReason};
-use latchwork_testkit::Way;
+use latchwork_testkit::{Cut, Way};
 
 use crate::day::{Day, NAME, eventually, soon};
 
@@ -76,4 +76,24 @@ async fn server_killed_during_a_renewal_is_reported_as_a_loss() {
     theirs.ensure_held().await.expect("another's lock was freed");
     theirs.unlock().await.unwrap();
     day.end(&[&client, &other]).await;
+}
+
+/// The connections die while the set waits for the second name with the first in hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn set_that_waits_outlives_its_connections() {
+    let day = Day::begin();
+    let (client, bystander) = (day.client().await, day.bystander().await);
+    let held = bystander.get_lock("b").unwrap().lock().await.unwrap();
+    let locks = ["a", "b", "c"].map(|name| client.get_lock(name).unwrap());
+    let names = client.get_multi_lock(&locks).unwrap();
+    let waits = tokio::spawn(async move { names.lock().await });
+    eventually("the wait", async || locks[1].waiting() == 1 && !client.held().is_empty()).await;
+    let commands = day.commands();
+    day.proxy.cut(Cut::Reset);
+    commands.wait_for_end();
+    held.unlock().await.unwrap();
+    let guard = soon("the set", waits).await.unwrap().unwrap();
+    guard.ensure_held().await.unwrap();
+    guard.unlock().await.unwrap();
+    day.end(&[&client, &bystander]).await;
 }

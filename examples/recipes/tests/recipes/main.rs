@@ -36,6 +36,7 @@ recipes! {
     tokio_drop_in
     tower_limit
     tracing_a_wait
+    two_accounts
 }
 
 /// `leader` ends only on a signal, and has a test of its own.
