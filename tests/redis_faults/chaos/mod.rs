@@ -7,7 +7,6 @@
 mod flushed;
 mod handed_off;
 mod killed;
-mod lost_replies;
 mod paused;
 mod refused;
 mod silence;
