@@ -1,5 +1,5 @@
-//! Commands that arrive after their callers have gone, at a server whose clients cannot kill connections:
-//! managed servers, and ACLs with `-@dangerous`.
+//! Commands that arrive after their callers have gone, mostly at a server whose clients cannot kill
+//! connections: managed servers, and ACLs with `-@dangerous`.
 
 use std::pin::pin;
 use std::task::{Context, Waker};

@@ -1,4 +1,4 @@
-//! The first waiter of a queue: in a long queue, and with each kind of subscription.
+//! The first waiter of a queue, in a long queue and with each kind of subscription; and odd read-write locks.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;

@@ -2,7 +2,6 @@
 //! killed connections, refusals, and a stopped process.
 //!
 //! Each test has a server of its own, and ends with a check for remaining keys, subscriptions and interest.
-//! `server.rs` has more tests of dead and silent servers.
 
 mod flushed;
 mod handed_off;

@@ -1,4 +1,4 @@
-//! Many readers, dead or alive, and many waiting writers: a script counts fields beyond its batch, too.
+//! Many readers, dead or alive: a script counts fields beyond its batch, too.
 
 use std::collections::HashSet;
 

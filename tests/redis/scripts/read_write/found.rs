@@ -184,28 +184,6 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     stage.end().await;
 }
 
-/// Otherwise dead readers would stay as long as another one reads.
-#[tokio::test]
-async fn dead_readers_behind_live_ones_are_found_by_asking_writers() {
-    let mut stage = Stage::read_write("rw:found:behind").await;
-    let writer = id(1, 1);
-    // In one page of the server, where the latest fields stand last; and in many pages, in no order.
-    for (alive, dead) in [(100, 20), (200, 3000)] {
-        let alive = crowd(10, alive);
-        stage.put("read", &alive).await;
-        stage.revive(&alive).await;
-        stage.put("read", &crowd(11, dead)).await;
-        let mut asked = 0;
-        while stage.count().await > alive.len() + 1 + dead as usize / 2 {
-            assert!(stage.wait(&writer, 0).await > KEPT);
-            asked += 1;
-            assert!(asked < 1000, "expected the removal of the dead readers within 1000 attempts");
-        }
-        stage.clear().await;
-    }
-    stage.end().await;
-}
-
 /// During a snapshot the server keeps a large table for few fields, so its pages are almost empty.
 #[tokio::test]
 async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
