@@ -6,7 +6,7 @@ use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions, LossReason};
 use latchwork_testkit::Way;
 
-use crate::day::{Day, NAME, soon};
+use crate::day::{Day, NAME, eventually, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_killed_during_a_renewal_is_reported_as_a_loss() {
@@ -42,6 +42,11 @@ async fn message_lost_with_its_connection_is_made_up_for() {
     let client = day.client().await;
     day.another_holds_it().await;
     let waiter = day.waiter(&client).await;
+    let subscriptions = day.subscriptions();
+    let () = day.run("CLIENT KILL TYPE pubsub").await;
+    subscriptions.wait_for_end();
+    // The waiter asks again after resubscribing, as messages may have been lost.
+    eventually("looking again", async || client.registry().stats().resubscriptions >= 1).await;
     let mut transaction = redis::pipe();
     transaction.atomic().cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).del(NAME);
     transaction.exec_async(&mut day.connection().await).await.unwrap();
