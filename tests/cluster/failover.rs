@@ -15,44 +15,6 @@ fn replicated() -> RedisCluster {
     RedisCluster::start_replicated_with(&[])
 }
 
-async fn waits_and_holds_through_a_failover(sharded: ShardedMessages) {
-    let mut cluster = replicated();
-    let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
-    let name = name_at(&cluster, 0, "failover");
-    let channel = call_channel(&other, &name);
-    let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = other.get_lock(&name).unwrap();
-        async move { lock.lock().await.unwrap().unlock().await }
-    });
-    eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
-    eventually("the lock at the replica", async || {
-        keys(&cluster).iter().filter(|key| **key == name).count() == 2
-    })
-    .await;
-    cluster.fail_over();
-    // No command is sent meanwhile: the subscription finds the new master unaided.
-    eventually("the subscription at another node", async || subscribers(&cluster, &channel) == 1).await;
-    if sharded == ShardedMessages::Auto {
-        let (_, there): (String, usize) = cluster.ask(REPLICA, &["PUBSUB", "SHARDNUMSUB", &channel]);
-        assert_eq!(there, 1);
-    }
-    guard.unlock().await.unwrap();
-    soon("the wake-up", waiter).await.unwrap().unwrap();
-    assert!(holder.registry().is_empty() && other.registry().is_empty());
-    assert_eq!(keys(&cluster), [""; 0]);
-}
-
-#[tokio::test]
-async fn failover_while_idle_with_plain_messages() {
-    waits_and_holds_through_a_failover(ShardedMessages::Off).await;
-}
-
-#[tokio::test]
-async fn failover_while_idle_with_sharded_messages() {
-    waits_and_holds_through_a_failover(ShardedMessages::Auto).await;
-}
-
 /// Plain messages come over one node of the client's choice, until `ends` ends that node.
 async fn subscriptions_are_taken_elsewhere(ends: impl FnOnce(&mut RedisCluster, usize)) {
     let mut cluster = RedisCluster::start_with(&["--cluster-require-full-coverage", "no"]);

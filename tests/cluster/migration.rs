@@ -21,63 +21,11 @@ async fn renewals(cluster: &RedisCluster, node: usize) {
     eventually("renewals", async || calls(cluster, node, "pexpire") >= before + 2).await;
 }
 
-async fn slot_moves_under_a_holder_and_a_waiter(cluster: RedisCluster, sharded: ShardedMessages) {
-    let options = LockOptions::default().watchdog_timeout(WATCHDOG);
-    let holder = client_with(&cluster, sharded, &options).await;
-    let other = client(&cluster, sharded).await;
-    let name = name_at(&cluster, FROM, "moves");
-    let slot = slot(&cluster, &name);
-    let channel = call_channel(&other, &name);
-    let guard = holder.get_lock(&name).unwrap().lock().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = other.get_lock(&name).unwrap();
-        async move { lock.lock().await }
-    });
-    eventually("the subscription", async || subscribers(&cluster, &channel) == 1).await;
-
-    // The key stays, then the key moves, then the slot follows.
-    cluster.begin_to_move(slot, FROM, TO);
-    renewals(&cluster, FROM).await;
-    cluster.move_key(&name, FROM, TO);
-    renewals(&cluster, TO).await;
-    assert!(other.get_lock(&name).unwrap().is_locked().await.unwrap());
-    cluster.finish_to_move(slot, FROM, TO);
-    renewals(&cluster, TO).await;
-    assert!(guard.is_held());
-    if sharded == ShardedMessages::Auto {
-        let subscribers_there = async || {
-            let (_, count): (String, usize) = cluster.ask(TO, &["PUBSUB", "SHARDNUMSUB", &channel]);
-            count == 1
-        };
-        eventually("the subscription at the new master", subscribers_there).await;
-    }
-
-    guard.unlock().await.unwrap();
-    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
-    cluster.begin_to_move(slot, TO, FROM);
-    cluster.finish_to_move(slot, TO, FROM);
-    guard.unlock().await.unwrap();
-    assert!(holder.registry().is_empty() && other.registry().is_empty());
-    eventually("the end of the subscription", async || subscribers(&cluster, &channel) == 0).await;
-    assert_eq!(keys(&cluster), [""; 0]);
-}
-
-#[tokio::test]
-async fn slot_moves_with_plain_messages() {
-    slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&[]), ShardedMessages::Off).await;
-}
-
-/// Redirects and the list of slots name a port only.
-#[tokio::test]
-async fn slot_moves_with_sharded_messages_and_unknown_hosts() {
-    let unknown = ["--cluster-preferred-endpoint-type", "unknown-endpoint"];
-    slot_moves_under_a_holder_and_a_waiter(RedisCluster::start_with(&unknown), ShardedMessages::Auto).await;
-}
-
 /// A process that only waits hears of the move by the end of its subscription alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_goes_along_with_its_slot() {
-    let cluster = RedisCluster::start_with(&[]);
+    // Redirects and the list of slots name a port only.
+    let cluster = RedisCluster::start_with(&["--cluster-preferred-endpoint-type", "unknown-endpoint"]);
     let sharded = ShardedMessages::On;
     let (holder, other) = (client(&cluster, sharded).await, client(&cluster, sharded).await);
     let name = name_at(&cluster, FROM, "along");

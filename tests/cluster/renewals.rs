@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode};
-use latchwork::redis::ShardedMessages;
+use latchwork::redis::{Redis, ShardedMessages};
 use latchwork::{LockOptions, LossReason};
-use latchwork_testkit::RedisCluster;
+use latchwork_testkit::{ChaosProxy, RedisCluster, Way};
 
 use crate::nodes::{calls, client_with, eventually, keys, name_at, slot, soon};
 use latchwork_conformance::commands::Commands as _;
@@ -58,7 +58,7 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     const APART: usize = 20;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<Redis>().unwrap(), Duration::from_secs(30));
     let mut leases: Vec<LeaseKey> = Vec::new();
     let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
     for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
@@ -96,7 +96,7 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     const LOCKS: usize = 150;
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
-    let (backend, lease) = (client.backend::<latchwork::redis::Redis>().unwrap(), Duration::from_secs(30));
+    let (backend, lease) = (client.backend::<Redis>().unwrap(), Duration::from_secs(30));
     let tag = name_at(&cluster, FROM, "moves");
     let slot = slot(&cluster, &tag);
     let leases: Vec<LeaseKey> = (0..LOCKS)
@@ -136,4 +136,35 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     assert_renewed("all have moved, and the slot has not").await;
     cluster.finish_to_move(slot, FROM, TO);
     assert_renewed("the slot has moved").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_of_many_slots_do_not_wait_for_each_other() {
+    const DELAY: Duration = Duration::from_millis(40);
+    const LEASES: u32 = 100;
+    let cluster = RedisCluster::start_with(&[]);
+    // The cluster announces a proxy as the first node's address.
+    let proxy = ChaosProxy::start(cluster.nodes()[0].port());
+    cluster.announce(0, proxy.port());
+    let seed = format!("redis-cluster://127.0.0.1:{}", cluster.nodes()[1].port());
+    let redis = Redis::connect(&seed).await.unwrap();
+    let leases: Vec<LeaseKey> = (0..LEASES)
+        .map(|number| {
+            let name = name_at(&cluster, 0, &format!("slow:{number}"));
+            let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap();
+            LeaseKey { name: LockName::new(&name).unwrap(), id }
+        })
+        .collect();
+    for key in &leases {
+        let () = cluster.ask(0, &["HSET", key.name.as_str(), &key.id.to_string(), "1"]);
+        let () = cluster.ask(0, &["PEXPIRE", key.name.as_str(), "20000"]);
+    }
+    for way in [Way::ToServer, Way::ToClient] {
+        proxy.delay(way, DELAY);
+    }
+    let before = Instant::now();
+    let renewed = redis.renew(Mode::Plain, &leases, Duration::from_secs(30)).await.unwrap();
+    // One after the other, with a round trip each, they would take twice this time at least.
+    assert!(before.elapsed() < DELAY * LEASES, "{:?}", before.elapsed());
+    assert!(renewed.iter().all(|held| *held));
 }

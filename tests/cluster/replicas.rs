@@ -6,7 +6,7 @@ use crate::by_hand::{calls, connection, run};
 use latchwork::backend::Backend as _;
 use latchwork::lock::Mode;
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Lease, Lock, LockClient, LockError, LockOptions};
+use latchwork::{Lease, Lock, LockClient, LockError};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 use tokio::time::timeout;
@@ -60,31 +60,24 @@ const FAIR: LockOf = |client| client.get_fair_lock(NAME).unwrap();
 
 #[tokio::test]
 async fn replica_has_what_was_acquired() {
-    replica_has_it(PLAIN).await;
-}
-
-#[tokio::test]
-async fn replica_has_what_was_acquired_as_a_fair_lock() {
-    replica_has_it(FAIR).await;
-}
-
-async fn replica_has_it(lock_of: LockOf) {
-    let (master, replica) = pair().await;
-    let client = client_that_waits(&master, 1, SOON).await;
-    let mut raw = connection(&replica).await;
-    let lock = lock_of(&client).fenced();
-    let mut token = None;
-    for _ in 0..20 {
-        let guard = lock.lock().await.unwrap();
-        // Ask the replica at once: a late write would go unnoticed otherwise.
-        let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
-        assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
-        assert!(guard.fencing_token() > token);
-        token = guard.fencing_token();
-        guard.unlock().await.unwrap();
+    for lock_of in [PLAIN, FAIR] {
+        let (master, replica) = pair().await;
+        let client = client_that_waits(&master, 1, SOON).await;
+        let mut raw = connection(&replica).await;
+        let lock = lock_of(&client).fenced();
+        let mut token = None;
+        for _ in 0..20 {
+            let guard = lock.lock().await.unwrap();
+            // Ask the replica at once: a late write would go unnoticed otherwise.
+            let ids: Vec<String> = cmd("HKEYS").arg(NAME).query_async(&mut raw).await.unwrap();
+            assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
+            assert!(guard.fencing_token() > token);
+            token = guard.fencing_token();
+            guard.unlock().await.unwrap();
+        }
+        // As many scripts as without replicas.
+        assert_eq!(calls(&master, "evalsha").await, 40);
     }
-    // As many scripts as without replicas.
-    assert_eq!(calls(&master, "evalsha").await, 40);
 }
 
 /// A release granted the lock, and possibly only the master knows.
@@ -126,70 +119,37 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
 }
 
 #[tokio::test]
-async fn lock_that_no_replica_has_is_given_back() {
-    no_replica_has_it(PLAIN).await;
-}
+async fn lock_that_too_few_replicas_have_is_given_back() {
+    for lock_of in [PLAIN, FAIR] {
+        let (master, replica) = pair().await;
+        // One replica is missing, and not waited for.
+        let error = lock_of(&client(&master, 2).await).lock().await.unwrap_err();
+        assert_not_replicated(&error, "only 1 of 2 replicas");
+        eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
+        let client = client(&master, 1).await;
+        let lock = lock_of(&client);
+        // The connection stays up, and confirms nothing.
+        replica.pause();
+        let begin = Instant::now();
+        let error = lock.lock().await.unwrap_err();
+        assert!((WAIT..WAIT * 5).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        assert_not_replicated(&error, "only 0 of 1 replica had the lock in time");
+        eventually("giving back", async || !lock.is_locked().await.unwrap()).await;
+        let waited = lock.try_lock_for(SOON, Lease::Watched).await.unwrap_err();
+        assert_not_replicated(&waited, "0 of 1");
+        eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
+        assert!(client.registry().is_empty());
 
-#[tokio::test]
-async fn fair_lock_that_no_replica_has_is_given_back() {
-    no_replica_has_it(FAIR).await;
-}
-
-async fn no_replica_has_it(lock_of: LockOf) {
-    let (master, replica) = pair().await;
-    let client = client(&master, 1).await;
-    let lock = lock_of(&client);
-    // The connection stays up, and confirms nothing.
-    replica.pause();
-    let begin = Instant::now();
-    let error = lock.lock().await.unwrap_err();
-    assert!((WAIT..WAIT * 5).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    assert_not_replicated(&error, "only 0 of 1 replica had the lock in time");
-    eventually("giving back", async || !lock.is_locked().await.unwrap()).await;
-    let waited = lock.try_lock_for(SOON, Lease::Watched).await.unwrap_err();
-    assert_not_replicated(&waited, "0 of 1");
-    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
-    assert!(client.registry().is_empty());
-
-    replica.resume();
-    eventually("the replica", async || match lock.lock().await {
-        Ok(guard) => guard.unlock().await.is_ok(),
-        Err(error) => {
-            assert_not_replicated(&error, "0 of 1");
-            false
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn replicas_that_are_not_there_are_not_waited_for_in_vain() {
-    let (master, _replica) = pair().await;
-    let client = client(&master, 2).await;
-    let error = client.get_lock(NAME).unwrap().lock().await.unwrap_err();
-    assert_not_replicated(&error, "only 1 of 2 replicas");
-    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
-}
-
-#[tokio::test]
-async fn reentry_and_hand_off_need_no_replica() {
-    let (master, replica) = pair().await;
-    let redis = Redis::builder().wait_for_replicas(1, SOON).connect(&master.url()).await.unwrap();
-    let options = LockOptions::default().tenure(Duration::from_secs(3600));
-    let client = LockClient::with_options(redis, &options).unwrap();
-    let lock = client.get_lock(NAME).unwrap();
-    let mine = lock.owned_by(&client.owner());
-    let outer = mine.lock().await.unwrap();
-    let inner = mine.lock().await.unwrap();
-    let waits = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
-    eventually("the queue", async || lock.waiters() == 1).await;
-    replica.pause();
-    inner.unlock().await.unwrap();
-    outer.unlock().await.unwrap();
-    timeout(SOON, waits).await.expect("the waiter has its turn").unwrap().unlock().await.unwrap();
+        replica.resume();
+        eventually("the replica", async || match lock.lock().await {
+            Ok(guard) => guard.unlock().await.is_ok(),
+            Err(error) => {
+                assert_not_replicated(&error, "0 of 1");
+                false
+            }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

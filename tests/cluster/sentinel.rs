@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::by_hand::{calls, connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Guard, LockClient, LockError, LockOptions, LossReason};
+use latchwork::{Guard, LockClient, LockError, LockOptions};
 use latchwork_conformance::Store;
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::{FromRedisValue, cmd};
@@ -135,19 +135,6 @@ fn text(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_wait_and_unlock() {
-    let set = SentinelSet::start();
-    let (one, other) = (client(&set).await, client(&set).await);
-    let guard = one.get_lock(NAME).unwrap().lock().await.unwrap();
-    let ids: Vec<String> = run(&set.servers[0], &format!("HKEYS {NAME}")).await;
-    assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(one.id())), "{ids:?}");
-    let waiter = waiter(&other, &set.servers[0]).await;
-    guard.unlock().await.unwrap();
-    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
-    assert_clean(&[&one, &other], &set.servers[0]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_and_servers_have_passwords_of_their_own() {
     let set = SentinelSet::start();
     for server in set.servers.iter().chain(&set.sentinels) {
@@ -214,48 +201,6 @@ async fn missing_masters_and_sentinels_are_reported_at_once() {
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn master_that_is_killed_takes_no_replicated_lock_along() {
-    let mut set = SentinelSet::start();
-    let (holder, other) = (client_with(&set, Duration::from_secs(9)).await, client(&set).await);
-    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
-    let waiter = waiter(&other, &set.servers[0]).await;
-    until_replicated(&set.servers[0]).await;
-    set.servers[0].kill_9();
-    // The renewal has to be confirmed by the new master before the old lease ends.
-    let first = guard.remaining();
-    eventually("a renewal on the new master", async || guard.remaining() > first).await;
-    assert!(guard.is_held());
-    set.wait_for_master(1);
-    assert!(!waiter.is_finished());
-    until_subscribed(&set.servers[1], &other).await;
-    let ids: Vec<String> = run(&set.servers[1], &format!("HKEYS {NAME}")).await;
-    assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(holder.id())), "{ids:?}");
-    guard.unlock().await.unwrap();
-    soon("the wake-up by the new master", waiter).await.unwrap().unwrap().unlock().await.unwrap();
-    assert_clean(&[&holder, &other], &set.servers[1]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_that_was_not_replicated_is_lost_and_its_holder_told() {
-    let mut set = SentinelSet::start();
-    let (holder, other) = (client_with(&set, Duration::from_secs(9)).await, client(&set).await);
-    // The replica cannot log in to the master, so replication stops.
-    let () = run(&set.servers[1], "CONFIG SET masteruser nobody").await;
-    let () = run(&set.servers[1], "CONFIG SET masterauth nothing").await;
-    let () = run(&set.servers[0], "CLIENT KILL TYPE replica").await;
-    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
-    let waiter = waiter(&other, &set.servers[0]).await;
-    set.servers[0].kill_9();
-    let next = soon("the waiter's going on", waiter).await.unwrap().unwrap();
-    assert_eq!(soon("notice of the loss", guard.lost()).await, LossReason::Gone);
-    assert!(!guard.is_held());
-    // The waiter holds the lock by now.
-    assert!(guard.unlock().await.unwrap_err().is_not_held());
-    next.unlock().await.unwrap();
-    assert_clean(&[&holder, &other], &set.servers[1]).await;
-}
-
 /// The master dies during the release, and the lock is released nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_wait_for_the_next_master() {
@@ -297,21 +242,25 @@ async fn followers(sentinel: &RedisServer) -> usize {
     clients.matches(" sub=1 ").count()
 }
 
-/// Replaces the master by its replica, and counts later commands to the old master. The old master is
-/// healthy: for ten seconds it still calls itself master and takes writes.
-async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &LockClient) {
-    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
-    let waiter = waiter(other, &set.servers[0]).await;
+/// The followed Sentinel ends, falls silent, or forgets the master, and the next one is followed. Then the
+/// master is replaced by its replica. The old master is healthy: for ten seconds it still calls itself master
+/// and takes writes, and its clients leave it at once.
+async fn next_sentinel_is_followed(ends: impl AsyncFnOnce(&mut SentinelSet)) {
+    let mut set = SentinelSet::start();
+    let all = [client(&set).await, client(&set).await];
+    eventually("being followed", async || followers(&set.sentinels[0]).await == 2).await;
+    ends(&mut set).await;
+    eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
+    let guard = all[0].get_lock(NAME).unwrap().lock().await.unwrap();
+    let waiter = waiter(&all[1], &set.servers[0]).await;
     until_replicated(&set.servers[0]).await;
     set.fail_over();
     set.wait_for_master(1);
-    until_subscribed(&set.servers[1], other).await;
+    until_subscribed(&set.servers[1], &all[1]).await;
     let before = scripts(&set.servers[0]).await;
-    for client in [holder, other] {
-        for number in 0..50 {
-            let lock = client.get_lock(&format!("{NAME}:{number}")).unwrap();
-            lock.lock().await.unwrap().unlock().await.unwrap();
-        }
+    for (number, client) in (0..100).zip(all.iter().cycle()) {
+        let lock = client.get_lock(&format!("{NAME}:{number}")).unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
     }
     guard.unlock().await.unwrap();
     soon("the wake-up by the new master", waiter).await.unwrap().unwrap().unlock().await.unwrap();
@@ -321,44 +270,17 @@ async fn failover_is_followed(set: &SentinelSet, holder: &LockClient, other: &Lo
         "master",
         "expected the former master to accept writes still, or the test shows nothing"
     );
-    assert_clean(&[holder, other], &set.servers[1]).await;
+    assert_clean(&all.each_ref(), &set.servers[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn former_master_that_is_in_order_is_left_at_once() {
-    let set = SentinelSet::start();
-    failover_is_followed(&set, &client(&set).await, &client(&set).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinel_that_is_followed_may_end() {
-    let mut set = SentinelSet::start();
-    let (holder, other) = (client(&set).await, client(&set).await);
-    eventually("being followed", async || followers(&set.sentinels[0]).await == 2).await;
-    set.sentinels[0].kill_9();
-    eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
-    failover_is_followed(&set, &holder, &other).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinel_that_is_followed_may_fall_silent() {
-    let set = SentinelSet::start();
-    let (holder, other) = (client(&set).await, client(&set).await);
-    eventually("being followed", async || followers(&set.sentinels[0]).await == 2).await;
-    set.sentinels[0].pause();
-    eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
-    failover_is_followed(&set, &holder, &other).await;
-}
-
-/// The Sentinel answers, and would not report a change of masters.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinel_that_is_followed_may_forget_the_master() {
-    let set = SentinelSet::start();
-    let (holder, other) = (client(&set).await, client(&set).await);
-    eventually("being followed", async || followers(&set.sentinels[0]).await == 2).await;
-    let () = run(&set.sentinels[0], &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
-    eventually("the next one's being followed", async || followers(&set.sentinels[1]).await == 2).await;
-    failover_is_followed(&set, &holder, &other).await;
+async fn sentinel_that_is_followed_may_end_or_stall_or_forget_the_master() {
+    let remove = format!("SENTINEL REMOVE {}", SentinelSet::NAME);
+    tokio::join!(
+        next_sentinel_is_followed(async |set: &mut SentinelSet| set.sentinels[0].kill_9()),
+        next_sentinel_is_followed(async |set: &mut SentinelSet| set.sentinels[0].pause()),
+        next_sentinel_is_followed(async |set: &mut SentinelSet| run(&set.sentinels[0], &remove).await),
+    );
 }
 
 /// The old master is slow to tell its role. Meanwhile the replica is promoted, and a message says so.

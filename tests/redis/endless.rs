@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use latchwork::LockClient;
 use latchwork::redis::Redis;
-use latchwork::{LockClient, LockError};
 use latchwork_testkit::RedisServer;
 
 /// Far longer than ten thousand commands over the loopback take.
@@ -65,37 +65,20 @@ fn forward(mut from: TcpStream, mut to: TcpStream, is_sent_on: impl Fn(&[u8], &m
     }
 }
 
-#[track_caller]
-fn assert_told_why(error: &LockError) {
-    let cause = error.backend_error().expect("the backend's own").to_string();
-    assert!(cause.contains("times that there is more to do"), "{cause}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_ends_though_its_answer_is_always_to_ask_again() {
-    let server = RedisServer::start();
-    let client = Liar::before(&server, ":-3\r\n").client().await;
-    let lock = client.get_fair_lock("endless").unwrap();
-    let error = soon("an answer", lock.try_lock()).await.unwrap_err();
-    assert_told_why(&error);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forced_release_ends_though_its_answer_is_always_to_ask_again() {
-    let server = RedisServer::start();
-    let client = Liar::before(&server, ":-3\r\n").client().await;
-    let lock = client.get_fair_lock("endless").unwrap();
-    let error = soon("an answer", lock.force_unlock()).await.unwrap_err();
-    assert_told_why(&error);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn list_of_readers_ends_though_there_is_always_a_next_page() {
-    let server = RedisServer::start();
+async fn call_ends_though_its_answer_is_always_that_there_is_more_to_do() {
+    const AGAIN: &str = ":-3\r\n";
     // No writer, a next page, and no reader.
-    let client =
-        Liar::before(&server, "*4\r\n$-1\r\n*2\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n$-1\r\n").client().await;
-    let lock = client.get_read_write_lock("endless").unwrap();
-    let error = soon("an answer", lock.read().holder()).await.unwrap_err();
-    assert_told_why(&error);
+    const NEXT_PAGE: &str = "*4\r\n$-1\r\n*2\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n$-1\r\n";
+    let server = RedisServer::start();
+    let asks = Liar::before(&server, AGAIN).client().await.get_fair_lock("endless").unwrap();
+    let lists = Liar::before(&server, NEXT_PAGE).client().await.get_read_write_lock("endless").unwrap();
+    for error in [
+        soon("an answer to an attempt", asks.try_lock()).await.map(drop).unwrap_err(),
+        soon("an answer to a forced release", asks.force_unlock()).await.map(drop).unwrap_err(),
+        soon("a list of readers", lists.read().holder()).await.map(drop).unwrap_err(),
+    ] {
+        let cause = error.backend_error().expect("the backend's own").to_string();
+        assert!(cause.contains("times that there is more to do"), "{cause}");
+    }
 }

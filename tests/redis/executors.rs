@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use futures_util::future::{join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use latchwork::local::Local;
 use latchwork::redis::{ErrorKind, Redis};
-use latchwork::{Guard, Lease, LockClient, LockError, LockOptions, blocking};
+use latchwork::{Guard, Lease, LockClient, LockError, blocking};
 use latchwork_testkit::RedisServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
@@ -188,22 +188,6 @@ fn programs_run_under_each_executor() {
     }
 }
 
-#[test]
-fn thousands_of_locks_of_one_task_are_had() {
-    for (flavour, runtime) in runtimes() {
-        // Leases may remain when the runtime ends, so each flavour gets its own server.
-        let server = RedisServer::start();
-        runtime.block_on(async {
-            drop(lock_many(&LockClient::local(), 10_000).await);
-            let client = connect(&server).await;
-            drop(lock_many(&client, 2_000).await);
-            let last = connect(&server).await.get_lock("orders:1999").unwrap();
-            assert!(last.try_lock_for(SOON, Lease::Watched).await.unwrap().is_some());
-            assert_eq!(client.metrics().reconnects, 0, "{flavour}");
-        });
-    }
-}
-
 /// Other tasks of the same thread get to run, and so do its timers.
 #[test]
 fn task_that_finds_all_free_gives_way() {
@@ -364,40 +348,6 @@ fn unlimited_wait_reports_the_end_of_its_runtime() {
     }
 }
 
-#[test]
-fn renewal_that_a_blocked_runtime_has_not_sent_is_late() {
-    const LEASE: Duration = Duration::from_secs(1);
-    let server = RedisServer::start();
-    let options = LockOptions::default().watchdog_timeout(LEASE);
-    for (flavour, runtime) in runtimes() {
-        let late = runtime.block_on(async {
-            let redis = Redis::connect(&server.url()).await.unwrap();
-            let over_redis = LockClient::with_options(redis, &options).unwrap();
-            let over_memory = LockClient::with_options(Local::on_tokio(), &options).unwrap();
-            let mut late = Vec::new();
-            for client in [over_redis, over_memory] {
-                let held = client.get_lock(flavour).unwrap().lock().await.unwrap();
-                let begun = Instant::now();
-                // Block all threads of the runtime at once.
-                let all = Arc::new(Barrier::new(runtime.metrics().num_workers()));
-                let workers = (0..runtime.metrics().num_workers()).map(|_| {
-                    let all = Arc::clone(&all);
-                    tokio::spawn(async move {
-                        all.wait();
-                        while begun.elapsed() < LEASE * 2 {}
-                    })
-                });
-                join_all(workers.collect::<Vec<_>>()).await;
-                eventually("loss", async || !held.is_held()).await;
-                eventually("count", async || client.metrics().leases_lost == 1).await;
-                late.push(client.metrics().renewals_late);
-            }
-            late
-        });
-        assert_eq!(late, [1, 1], "{flavour}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn lease_in_memory_ends_by_tokios_clock() {
     let client = LockClient::new(Local::on_tokio());
@@ -408,13 +358,4 @@ async fn lease_in_memory_ends_by_tokios_clock() {
     let waits = lock.try_lock_for(2 * hour, Lease::Watched).await;
     assert!(waits.unwrap().is_some() && !held.is_held());
     assert!((hour..hour * 2).contains(&begun.elapsed()));
-}
-
-#[test]
-fn end_of_the_runtime_in_memory_is_told() {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let client = runtime.block_on(async { LockClient::new(Local::on_tokio()) });
-    drop(runtime);
-    let locked = futures_executor::block_on(client.get_lock("orders").unwrap().lock());
-    assert!(matches!(locked, Err(LockError::RuntimeEnded)));
 }

@@ -63,27 +63,6 @@ async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
     guard.unlock().await.unwrap();
 }
 
-#[tokio::test]
-async fn channel_is_given_up_when_no_subscriber_comes_back() {
-    let server = RedisServer::start();
-    let (holder, waiter) = (
-        client(&server.url(), Duration::ZERO).await,
-        client(&server.url(), Duration::from_millis(300)).await,
-    );
-    let (mut raw, channel) = (connection(&server).await, channel(&waiter));
-    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
-    let guard = next(guard, &waiter).await;
-    assert!(waiter.registry().is_empty(), "expected no interest of a task while the subscription lingers");
-    assert_eq!(subscribers(&mut raw, &channel).await, 1);
-    assert!(waiter.registry().transport().is_active(&channel));
-    eventually("its end", async || subscribers(&mut raw, &channel).await == 0).await;
-    assert!(!waiter.registry().transport().is_active(&channel));
-    let guard = next(guard, &holder).await;
-    let guard = next(guard, &waiter).await;
-    guard.unlock().await.unwrap();
-    eventually("its end", async || subscribers(&mut raw, &channel).await == 0).await;
-}
-
 /// A lost connection ends all subscriptions; the lingering channel has to be confirmed again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channel_that_lingers_does_not_outlive_its_connection() {

@@ -153,21 +153,6 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     }
 }
 
-/// A server short of memory may evict the positions alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_whose_position_was_evicted_asks_when_the_lock_is_free() {
-    let (holder, waits, name) = (client().await, client().await, "forgotten");
-    let held = lock_of(Mode::Fair, &holder, name).lock().await.unwrap();
-    let waiting = waiter(&waits, Mode::Fair, name);
-    let channel = channel_of(Mode::Fair, &waits, name);
-    until_asleep(&waits, &[channel]).await;
-    assert_eq!(run::<usize>(&SERVER, &format!("DEL {name}:latchwork:{{{name}}}:fair_positions")).await, 1);
-    held.unlock().await.unwrap();
-    let guard = timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap();
-    guard.ensure_held().await.unwrap();
-    guard.unlock().await.unwrap();
-}
-
 #[tokio::test]
 async fn reserved_name_is_refused_before_any_command() {
     let client = client().await;

@@ -284,15 +284,11 @@ async fn refusal_of_the_greeting_is_told_in_words_of_ours() {
         })
         .await;
     }
-}
-
-/// The answer of servers before 6.0.
-#[tokio::test]
-async fn server_that_does_not_know_the_greeting_is_told_to_be_too_old() {
-    let answer = |_: &str| {
+    // The answer of servers before 6.0.
+    let too_old = |_: &str| {
         format!("ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `user`, `{PASSWORD}`, ")
     };
-    let error = refused_greeting(PASSWORD, answer).await;
+    let error = refused_greeting(PASSWORD, too_old).await;
     assert!(error.to_string().contains("too old"), "{error}");
 }
 

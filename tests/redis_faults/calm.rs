@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::by_hand::{connection, run};
 use crate::day::refusing_server;
 use latchwork::lock::Failure;
-use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use tokio::task::JoinHandle;
@@ -42,11 +42,6 @@ async fn until_subscribed(server: &RedisServer) {
 async fn another_holds_it(server: &RedisServer) {
     let () = run(server, &format!("HSET {NAME} somebody:1 1")).await;
     let () = run(server, &format!("PEXPIRE {NAME} 600000")).await;
-}
-
-#[track_caller]
-fn cause(error: &LockError) -> &Error {
-    error.backend_error().and_then(|error| error.downcast_ref()).unwrap_or_else(|| panic!("{error:?}"))
 }
 
 fn most_within(window: Duration, times: &[Instant]) -> usize {
@@ -95,21 +90,6 @@ async fn failover_within_the_limit_costs_no_error() {
         let () = run(&server, "REPLICAOF NO ONE").await;
         soon("the lock", asks).await.unwrap().unwrap();
     }
-}
-
-/// The address never leads to a master, and the caller gets an error in the end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replica_is_dialled_calmly_and_told_after_the_limit() {
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.port());
-    let client = client(&proxy.url()).await;
-    let () = run(&server, "REPLICAOF 127.0.0.1 1").await;
-    let before = proxy.arrivals().len();
-    let error = soon("the error", client.get_lock(NAME).unwrap().lock()).await.unwrap_err();
-    assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
-    assert!(error.is_unreachable() && error.is_retryable(), "{error:?}");
-    let dialled = proxy.arrivals().len() - before;
-    assert!((1..30).contains(&dialled), "{dialled} connections");
 }
 
 /// After a failover a master without replicas refuses writes for a while.
@@ -227,29 +207,6 @@ async fn idle_link_that_was_forgotten_is_noticed_before_it_is_needed() {
     let begun = Instant::now();
     lock.lock().await.unwrap().unlock().await.unwrap();
     assert!(begun.elapsed() < LIMIT / 3, "{:?}", begun.elapsed());
-}
-
-/// The system probes all connections to the server: timer 2 of /proc/net/tcp.
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_have_tcp_keepalive() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    let to_server = format!(":{:04X}", server.port());
-    eventually("keepalive on both", async || {
-        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let ours = sockets.lines().filter(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            // remote address; established; timer
-            fields.len() > 5
-                && fields[2].ends_with(&to_server)
-                && fields[3] == "01"
-                && fields[5].starts_with("02:")
-        });
-        ours.count() == 2
-    })
-    .await;
 }
 
 // === No storms ===
@@ -412,37 +369,6 @@ async fn lock_that_waits_for_its_own_client_outlasts_an_outage() {
     }
 }
 
-/// The server stays up, and silent.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_that_waits_outlasts_a_silence() {
-    let server = RedisServer::start();
-    let client = client(&server.url()).await;
-    another_holds_it(&server).await;
-    let waiter = waiter(&client, &server).await;
-    server.pause();
-    sleep(LIMIT * 2).await;
-    server.resume();
-    until_subscribed(&server).await;
-    let () = run(&server, &format!("DEL {NAME}")).await;
-    let () = run(&server, &format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
-    soon("the lock", waiter).await.unwrap().unwrap().unlock().await.unwrap();
-}
-
-/// The later callers do not wait for a holder.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_lock_at_a_server_that_is_gone_is_told_so() {
-    let mut server = RedisServer::start();
-    let client = client(&server.url()).await;
-    server.kill_9();
-    let locks = [(); 3].map(|()| {
-        let lock = client.get_lock(NAME).unwrap();
-        tokio::spawn(async move { lock.lock().await.map(drop) })
-    });
-    for lock in locks {
-        assert!(timeout(SOON * 2, lock).await.expect("an error").unwrap().is_err());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn try_lock_for_uses_its_whole_wait() {
     let mut server = RedisServer::start();
@@ -466,6 +392,26 @@ async fn try_lock_for_uses_its_whole_wait() {
     // A command sent before the client noticed the broken link may have run.
     let LockError::Backend { failure, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(failure, Failure::Unreachable | Failure::Indeterminate), "{error:?}");
+}
+
+/// Regardless of the requested lease: a third of an hour's lease would be twenty minutes.
+#[tokio::test]
+async fn extension_ends_within_the_command_limit_of_a_silent_server() {
+    let server = RedisServer::start();
+    let limit = Duration::from_millis(900);
+    let redis = Redis::builder().response_timeout(limit).connect(&server.url()).await.unwrap();
+    let lock = LockClient::new(redis).get_lock(NAME).unwrap();
+    let mut guard = lock.lock().await.unwrap();
+    server.pause();
+    let before = Instant::now();
+    let extends = timeout(SOON, guard.extend(Duration::from_secs(3600)))
+        .await
+        .expect("the extension ends within its limit");
+    assert!(matches!(extends, Err(LockError::Backend { .. })), "{extends:?}");
+    assert!(before.elapsed() < limit * 3, "{:?}", before.elapsed());
+    assert!(guard.is_held(), "expected the hold, as its lease lasts");
+    server.resume();
+    guard.unlock().await.unwrap();
 }
 
 /// The Sentinels take longer to replace the master than a command may take.

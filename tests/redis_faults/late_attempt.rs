@@ -1,11 +1,12 @@
-//! Commands that arrive after their callers have gone, at a server whose clients cannot kill connections:
-//! managed servers, and ACLs with `-@dangerous`.
+//! Commands that arrive after their callers have gone, mostly at a server whose clients cannot kill
+//! connections: managed servers, and ACLs with `-@dangerous`.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{calls, run};
+use futures_util::future::join_all;
 use latchwork::backend::{Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseId, Lock, LockClient};
@@ -34,6 +35,17 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     (server, proxy, client)
 }
 
+type LockOf = fn(&LockClient) -> Lock;
+
+const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
+const FAIR: LockOf = |client| client.get_fair_lock(NAME).unwrap();
+const READ: LockOf = |client| client.get_read_write_lock(NAME).unwrap().read().clone();
+const WRITE: LockOf = |client| client.get_read_write_lock(NAME).unwrap().write().clone();
+const EACH: [LockOf; 4] = [PLAIN, FAIR, READ, WRITE];
+
+/// Rules of a user that cannot end a connection.
+const UNENDABLE: &str = "-client +client|info";
+
 fn silenced(proxy: &ChaosProxy) -> Link {
     let link = proxy.wait_for_link_of("EVAL");
     link.silence(Way::ToServer);
@@ -41,7 +53,7 @@ fn silenced(proxy: &ChaosProxy) -> Link {
     link
 }
 
-async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn(&LockClient) -> Lock) {
+async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: LockOf) {
     let (server, proxy, client) = start(rules).await;
     let lock = lock(&client);
     let taken = calls(&server, "hset").await;
@@ -59,39 +71,15 @@ async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: impl Fn
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_attempt_is_undone_over_unendable_connections() {
-    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
-    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", plain).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_comes_late_is_undone_without_dangerous_commands() {
-    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
-    attempt_that_comes_late_leaves_the_lock_free("-@dangerous", plain).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_fair_attempt_is_undone_over_unendable_connections() {
-    let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
-    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", fair).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_read_attempt_is_undone_over_unendable_connections() {
-    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
-    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", read).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_write_attempt_is_undone_over_unendable_connections() {
-    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
-    attempt_that_comes_late_leaves_the_lock_free("-client +client|info", write).await;
+    let each = EACH.map(|lock| attempt_that_comes_late_leaves_the_lock_free(UNENDABLE, lock));
+    tokio::join!(join_all(each), attempt_that_comes_late_leaves_the_lock_free("-@dangerous", PLAIN));
 }
 
 /// The network is silent for longer than the requested lease, so no rollback arrives before the lease's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
     const LEASE: Duration = Duration::from_secs(8);
-    let (server, proxy, client) = start("-client +client|info").await;
+    let (server, proxy, client) = start(UNENDABLE).await;
     let lock = client.get_lock(NAME).unwrap();
     let taken = calls(&server, "hset").await;
     let sent = Instant::now();
@@ -115,7 +103,7 @@ async fn late_release_grants_no_waiter_over_unendable_connections() {
 
 /// A release is also an attempt by the next waiter, which has given up by then.
 async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
-    let (server, proxy, client) = start("-client +client|info").await;
+    let (server, proxy, client) = start(UNENDABLE).await;
     let (redis, name) = (client.backend::<Redis>().unwrap(), LockName::new(NAME).unwrap());
     let id = |number: u64| -> LeaseId {
         format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap()
@@ -136,8 +124,8 @@ async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
     assert_eq!(redis.release(mode, &name, &id(1), None).await.unwrap(), ReleaseOutcome::NotHeld);
 }
 
-async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&LockClient) -> Lock) {
-    let (server, proxy, client) = start("-client +client|info").await;
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: LockOf) {
+    let (server, proxy, client) = start(UNENDABLE).await;
     let lock = lock(&client);
     silenced(&proxy);
     // Over another link.
@@ -155,32 +143,12 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: impl Fn(&Loc
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_resent_attempt_is_undone_after_its_release() {
-    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_lock(NAME).unwrap()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_resent_fair_attempt_is_undone_after_its_release() {
-    attempt_that_was_sent_again_and_comes_late_is_undone(|client| client.get_fair_lock(NAME).unwrap()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_resent_read_attempt_is_undone_after_its_release() {
-    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
-    attempt_that_was_sent_again_and_comes_late_is_undone(read).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_resent_write_attempt_is_undone_after_its_release() {
-    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
-    attempt_that_was_sent_again_and_comes_late_is_undone(write).await;
+    join_all(EACH.map(attempt_that_was_sent_again_and_comes_late_is_undone)).await;
 }
 
 /// The first sending arrives after the other owner has left.
-async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
-    held: impl Fn(&LockClient) -> Lock,
-    lock: impl Fn(&LockClient) -> Lock,
-) {
-    let (server, proxy, client) = start("-client +client|info").await;
+async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(held: LockOf, lock: LockOf) {
+    let (server, proxy, client) = start(UNENDABLE).await;
     let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
     let guard = held(&other).lock().await.unwrap();
     silenced(&proxy);
@@ -197,23 +165,15 @@ async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_attempt_refused_when_resent_is_undone() {
-    let plain = |client: &LockClient| client.get_lock(NAME).unwrap();
-    let fair = |client: &LockClient| client.get_fair_lock(NAME).unwrap();
-    let read = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().read().clone();
-    let write = |client: &LockClient| client.get_read_write_lock(NAME).unwrap().write().clone();
-    tokio::join!(
-        attempt_that_is_refused_when_it_is_sent_again_is_undone(plain, plain),
-        attempt_that_is_refused_when_it_is_sent_again_is_undone(fair, fair),
-        attempt_that_is_refused_when_it_is_sent_again_is_undone(write, read),
-        attempt_that_is_refused_when_it_is_sent_again_is_undone(read, write),
-        attempt_that_is_refused_when_it_is_sent_again_is_undone(read, plain),
-    );
+    let pairs = [(PLAIN, PLAIN), (FAIR, FAIR), (WRITE, READ), (READ, WRITE), (READ, PLAIN)];
+    join_all(pairs.map(|(held, lock)| attempt_that_is_refused_when_it_is_sent_again_is_undone(held, lock)))
+        .await;
 }
 
 /// The call is kept without another poll, and another waiter takes its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempt_whose_call_is_polled_no_more_is_undone() {
-    let (server, proxy, client) = start("-client +client|info").await;
+    let (server, proxy, client) = start(UNENDABLE).await;
     let (lock, elsewhere) = (client.get_lock(NAME).unwrap(), client.get_lock("elsewhere").unwrap());
     let taken = calls(&server, "hset").await;
     silenced(&proxy);
@@ -230,25 +190,31 @@ async fn attempt_whose_call_is_polled_no_more_is_undone() {
     eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
 }
 
+/// The release's caller has gone, and its owner holds the lock again. If clients may kill connections, the
+/// release does not arrive at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_release_frees_nothing_over_unendable_connections() {
-    let (server, proxy, client) = start("-client +client|info").await;
-    let me = client.owner();
-    let lock = client.get_lock(NAME).unwrap().owned_by(&me);
-    let first = lock.lock().await.unwrap();
-    let freed = calls(&server, "publish").await;
-    silenced(&proxy);
-    first.unlock().await.unwrap();
-    eventually("the release over another link", async || calls(&server, "publish").await == freed + 1).await;
-    let second = lock.lock().await.unwrap();
-    let evaluated = calls(&server, "evalsha").await;
-    proxy.heal();
-    eventually("its coming", async || calls(&server, "evalsha").await > evaluated).await;
-    assert!(
-        lock.is_held_by(&me).await.unwrap(),
-        "expected the owner's lease at the server, and its guard believes in a free lock"
-    );
-    second.unlock().await.unwrap();
+async fn release_that_comes_late_does_not_free_the_owners_next_hold() {
+    for rules in ["", UNENDABLE] {
+        let (_server, proxy, client) = start(rules).await;
+        let me = client.owner();
+        let lock = client.get_lock(NAME).unwrap().owned_by(&me);
+        let first = lock.lock().await.unwrap();
+        // The network holds the release back, and the client sends it over another link.
+        let link = proxy.wait_for_link_of("EVAL");
+        link.silence(Way::ToServer);
+        first.unlock().await.unwrap();
+        let second = lock.lock().await.unwrap();
+        assert!(lock.is_held_by(&me).await.unwrap());
+        // The release arrives, over a connection that its client closed long ago.
+        proxy.heal();
+        link.wait_for_end();
+        assert!(second.is_held());
+        assert!(
+            lock.is_held_by(&me).await.unwrap(),
+            "expected the owner's lease at the server, and its guard believes in a free lock"
+        );
+        second.unlock().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,6 @@ mod crowd;
 mod day;
 mod fair;
 mod late_attempt;
-mod late_release;
 mod lost_replies;
 #[path = "../cluster/nodes.rs"]
 #[allow(dead_code, unused_imports, reason = "those of plain locks use the rest")]
@@ -19,7 +18,6 @@ mod nodes;
 mod outages;
 mod read_write;
 mod rerun;
-mod server;
 mod unpolled;
 #[path = "../waiting/mod.rs"]
 mod waiting;

@@ -156,26 +156,6 @@ async fn leases_outlast_a_server_that_answers_and_refuses() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_outlast_connections_killed_again_and_again() {
-    let mut scene = Scene::set().await;
-    let client = scene.client().await;
-    for _ in 0..5 {
-        let () = scene.run("HSET killed mode lock somebody:1 1").await;
-        let () = scene.run("PEXPIRE killed 600000").await;
-        let waiter = scene.waiter(&client, "killed").await;
-        for _ in 0..10 {
-            sleep(Duration::from_millis(150)).await;
-            let _: usize = scene.run("CLIENT KILL TYPE pubsub").await;
-        }
-        // The message may fall between two subscriptions.
-        let () = scene.run("DEL killed").await;
-        let call = format!("PUBLISH killed:latchwork:{{killed}}:call:{} 0", client.id());
-        let _: usize = scene.run(&call).await;
-        timeout(AFTERWARDS, waiter).await.expect("asleep").unwrap().unwrap().unlock().await.unwrap();
-    }
-}
-
 /// From the first renewal on, for ten seconds, each renewal sent is followed by a cut of the link.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_leases_outlast_cuts_of_the_link_of_renewals() {

@@ -380,66 +380,63 @@ async fn write_lock_is_handed_off_past_dead_waiters_by_short_scripts() {
 #[tokio::test]
 async fn dead_readers_beside_a_live_one_are_removed_by_short_scripts() {
     for watch in watches() {
-        dead_beside_one_that_stays(watch).await;
-    }
-}
-
-async fn dead_beside_one_that_stays(watch: Watch) {
-    let mut stage = Stage::set(watch).await;
-    let [stays, writer] = [1, 2].map(alive);
-    // Removed by writers that ask.
-    assert!(!is_held(&stage.ask_to_read(&stays, None).await));
-    stage.dead_read().await;
-    stage.their_leases_end().await;
-    assert_eq!(stage.fields().await, MANY + 2);
-    stage
-        .bounded("ask to write", async |stage| {
-            for _ in 0..20 {
-                assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-            }
-        })
-        .await;
-    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
-    assert_eq!(readers.await.unwrap().len(), 1);
-    let mut asked = 0;
-    // Each attempt may look at one batch.
-    while stage.fields().await > 100 {
-        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-        asked += 1;
-        assert!(asked < 2000, "expected the removal of the dead readers within 2000 attempts");
-    }
-    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-    // Removed by readers that come and go.
-    stage.dead_read().await;
-    stage.their_leases_end().await;
-    let mut number = 10;
-    // The mode, and the reader that stays.
-    while stage.fields().await > 2 {
-        number += 1;
-        assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
-        assert!(stage.end_read(&alive(number)).await);
-        // Each leaving reader removes a batch; of the arriving readers, one in 32 does.
+        let mut stage = Stage::set(watch).await;
+        let [stays, writer] = [1, 2].map(alive);
+        // Removed by writers that ask.
+        assert!(!is_held(&stage.ask_to_read(&stays, None).await));
+        stage.dead_read().await;
+        stage.their_leases_end().await;
+        assert_eq!(stage.fields().await, MANY + 2);
+        stage
+            .bounded("ask to write", async |stage| {
+                for _ in 0..20 {
+                    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+                }
+            })
+            .await;
+        let readers =
+            stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+        assert_eq!(readers.await.unwrap().len(), 1);
+        let mut asked = 0;
+        // Each attempt may look at one batch.
+        while stage.fields().await > 100 {
+            assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+            asked += 1;
+            assert!(asked < 2000, "expected the removal of the dead readers within 2000 attempts");
+        }
+        stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+        // Removed by readers that come and go.
+        stage.dead_read().await;
+        stage.their_leases_end().await;
+        let mut number = 10;
+        // The mode, and the reader that stays.
+        while stage.fields().await > 2 {
+            number += 1;
+            assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
+            assert!(stage.end_read(&alive(number)).await);
+            // Each leaving reader removes a batch; of the arriving readers, one in 32 does.
+            assert!(
+                number < 3000,
+                "expected the removal of the dead readers, and {} fields are left",
+                stage.fields().await
+            );
+        }
+        // Removed by readers that come and stay.
+        stage.dead_read().await;
+        stage.their_leases_end().await;
+        stage
+            .bounded("read", async |stage| {
+                for number in 10_000..11_500 {
+                    assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
+                }
+            })
+            .await;
+        let fields = stage.fields().await;
         assert!(
-            number < 3000,
-            "expected the removal of the dead readers, and {} fields are left",
-            stage.fields().await
+            fields < MANY + 1500 - 1000,
+            "expected the removal of 1000 dead readers, and {fields} fields are left"
         );
     }
-    // Removed by readers that come and stay.
-    stage.dead_read().await;
-    stage.their_leases_end().await;
-    stage
-        .bounded("read", async |stage| {
-            for number in 10_000..11_500 {
-                assert!(!is_held(&stage.ask_to_read(&alive(number), None).await));
-            }
-        })
-        .await;
-    let fields = stage.fields().await;
-    assert!(
-        fields < MANY + 1500 - 1000,
-        "expected the removal of 1000 dead readers, and {fields} fields are left"
-    );
 }
 
 #[tokio::test]
@@ -481,54 +478,52 @@ async fn lock_of_dead_readers_goes_to_the_writer_by_short_scripts() {
 #[tokio::test]
 async fn lock_of_many_readers_lasts_until_the_last_by_short_scripts() {
     for watch in watches() {
-        many_readers(watch).await;
-    }
-}
-
-async fn many_readers(watch: Watch) {
-    let mut stage = Stage::set(watch).await;
-    let writer = alive(1);
-    stage.dead_read().await;
-    let held = stage.bounded("ask to write", async |stage| {
-        for _ in 0..20 {
-            assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-        }
-    });
-    held.await;
-    let readers = stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
-    let readers = readers.await.unwrap();
-    assert_eq!(readers.len(), MANY as usize);
-    assert!(readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
-    let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
-    let renewed = stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
-    assert_eq!(renewed.await.unwrap(), [true; 100]);
-    // In the opposite order, so that each has the longest lease of the remaining ones.
-    let mut all: Vec<_> = dead().collect();
-    all.reverse();
-    let last = all.pop().unwrap();
-    stage
-        .bounded("release to read", async |stage| {
-            for id in &all {
-                assert!(stage.end_read(id).await);
+        let mut stage = Stage::set(watch).await;
+        let writer = alive(1);
+        stage.dead_read().await;
+        let held = stage.bounded("ask to write", async |stage| {
+            for _ in 0..20 {
+                assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
             }
-        })
-        .await;
-    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    assert!(stage.end_read(&last).await);
-    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-    // A force unlock ends all reads, though a waiting writer could be granted the lock.
-    stage.dead_read().await;
-    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
-    stage.listen(grants).await;
-    let force =
-        stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
-    assert!(force.await.unwrap());
-    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
-    assert_eq!(renewed, [false; 100], "expected the loss of all remaining leases by the forced release");
-    assert_eq!(stage.fields().await, 2, "expected two fields: the writer's and the mode");
+        });
+        held.await;
+        let readers =
+            stage.bounded("holders", async |stage| stage.redis.holders(Mode::Read, &stage.name).await);
+        let readers = readers.await.unwrap();
+        assert_eq!(readers.len(), MANY as usize);
+        assert!(readers.iter().all(|reader| reader.id.is_some() && reader.left > KEPT));
+        let leases: Vec<_> = dead().take(100).map(|id| LeaseKey { name: stage.name.clone(), id }).collect();
+        let renewed =
+            stage.bounded("renew", async |stage| stage.redis.renew(Mode::Read, &leases, LEASE).await);
+        assert_eq!(renewed.await.unwrap(), [true; 100]);
+        // In the opposite order, so that each has the longest lease of the remaining ones.
+        let mut all: Vec<_> = dead().collect();
+        all.reverse();
+        let last = all.pop().unwrap();
+        stage
+            .bounded("release to read", async |stage| {
+                for id in &all {
+                    assert!(stage.end_read(id).await);
+                }
+            })
+            .await;
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        assert!(stage.end_read(&last).await);
+        assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+        // A force unlock ends all reads, though a waiting writer could be granted the lock.
+        stage.dead_read().await;
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        let grants = stage.redis.channels(Mode::Write, &stage.name, &writer.client_id()).own;
+        stage.listen(grants).await;
+        let force =
+            stage.bounded("force", async |stage| stage.redis.force_release(Mode::Write, &stage.name).await);
+        assert!(force.await.unwrap());
+        assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        let renewed = stage.redis.renew(Mode::Read, &leases, LEASE).await.unwrap();
+        assert_eq!(renewed, [false; 100], "expected the loss of all remaining leases by the forced release");
+        assert_eq!(stage.fields().await, 2, "expected two fields: the writer's and the mode");
+    }
 }
 
 /// The server's configuration sets how many fields it keeps and returns in one piece.
@@ -625,61 +620,59 @@ async fn holds_that_data_says_of_many_readers_are_counted_together() {
 #[tokio::test]
 async fn number_of_holds_that_data_says_is_not_counted_to() {
     for watch in watches() {
-        number_of_holds(watch).await;
-    }
-}
-
-async fn number_of_holds(watch: Watch) {
-    let mut stage = Stage::set(watch).await;
-    let [reader, writer] = [1, 2].map(alive);
-    let them = "99999999-0795-4907-87fd-6c719a6b4586:7";
-    for (holds, reads) in [
-        ("1e12", true),
-        ("9007199254740993", true),
-        ("inf", true),
-        ("0x7fffffff", true),
-        ("nan", false),
-        ("-5", false),
-        ("many", false),
-    ] {
-        let () = stage.run(&format!("HSET bounds mode read {them} {holds}")).await;
+        let mut stage = Stage::set(watch).await;
+        let [reader, writer] = [1, 2].map(alive);
+        let them = "99999999-0795-4907-87fd-6c719a6b4586:7";
+        for (holds, reads) in [
+            ("1e12", true),
+            ("9007199254740993", true),
+            ("inf", true),
+            ("0x7fffffff", true),
+            ("nan", false),
+            ("-5", false),
+            ("many", false),
+        ] {
+            let () = stage.run(&format!("HSET bounds mode read {them} {holds}")).await;
+            let () = stage.run("PEXPIRE bounds 600000").await;
+            stage
+                .bounded(holds, async |stage| {
+                    let asked = stage.ask_to_write(&writer, position(0, KEPT)).await;
+                    assert_eq!(is_held(&asked), reads, "{holds}");
+                    let asked = stage.ask_to_read(&reader, position(90, KEPT)).await;
+                    assert_eq!(is_held(&asked), !reads, "{holds}");
+                    stage.redis.holders(Mode::Read, &stage.name).await.unwrap();
+                    stage.end_read(&reader).await;
+                    stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
+                    stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
+                })
+                .await;
+            let () = stage.run("FLUSHALL").await;
+        }
+        // A client with that many reads stays alive as long as any of its leases may last.
+        let () = stage.run(&format!("HSET bounds mode read {them} 1000")).await;
+        let () = stage.run(&format!("SET {{bounds}}:{them}:rwlock_timeout:900 1 PX 600000")).await;
         let () = stage.run("PEXPIRE bounds 600000").await;
+        assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        // Expired readers keep no writer out if they fit into one batch.
+        let () = stage.run("FLUSHALL").await;
+        stage.put_dead(4, 100).await;
+        assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
+        // No fair lock has that many fields.
+        let () = stage.run("FLUSHALL").await;
+        let () = stage.run(&format!("HSET bounds mode fair{}", fields(dead(), 1))).await;
         stage
-            .bounded(holds, async |stage| {
-                let asked = stage.ask_to_write(&writer, position(0, KEPT)).await;
-                assert_eq!(is_held(&asked), reads, "{holds}");
-                let asked = stage.ask_to_read(&reader, position(90, KEPT)).await;
-                assert_eq!(is_held(&asked), !reads, "{holds}");
-                stage.redis.holders(Mode::Read, &stage.name).await.unwrap();
-                stage.end_read(&reader).await;
-                stage.redis.release(Mode::Write, &stage.name, &writer, None).await.unwrap();
-                stage.redis.force_release(Mode::Write, &stage.name).await.unwrap();
+            .bounded("crowd", async |stage| {
+                for _ in 0..20 {
+                    stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("the lock is held");
+                    let asked = stage
+                        .redis
+                        .acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE))
+                        .await;
+                    asked.expect_err("no lock");
+                    let released = stage.redis.release(Mode::Fair, &stage.name, &reader, None).await.unwrap();
+                    assert_eq!(released, ReleaseOutcome::NotHeld);
+                }
             })
             .await;
-        let () = stage.run("FLUSHALL").await;
     }
-    // A client with that many reads stays alive as long as any of its leases may last.
-    let () = stage.run(&format!("HSET bounds mode read {them} 1000")).await;
-    let () = stage.run(&format!("SET {{bounds}}:{them}:rwlock_timeout:900 1 PX 600000")).await;
-    let () = stage.run("PEXPIRE bounds 600000").await;
-    assert!(is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    // Expired readers keep no writer out if they fit into one batch.
-    let () = stage.run("FLUSHALL").await;
-    stage.put_dead(4, 100).await;
-    assert!(!is_held(&stage.ask_to_write(&writer, position(0, KEPT)).await));
-    // No fair lock has that many fields.
-    let () = stage.run("FLUSHALL").await;
-    let () = stage.run(&format!("HSET bounds mode fair{}", fields(dead(), 1))).await;
-    stage
-        .bounded("crowd", async |stage| {
-            for _ in 0..20 {
-                stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("the lock is held");
-                let asked =
-                    stage.redis.acquire(Mode::Fair, &stage.name, &stage.redis.request(&reader, LEASE)).await;
-                asked.expect_err("no lock");
-                let released = stage.redis.release(Mode::Fair, &stage.name, &reader, None).await.unwrap();
-                assert_eq!(released, ReleaseOutcome::NotHeld);
-            }
-        })
-        .await;
 }

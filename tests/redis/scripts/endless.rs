@@ -64,14 +64,24 @@ async fn reader_without_an_end_has_none_until_it_leaves() {
     stage.renew(Mode::Read, &reader, LEASE).await;
     stage.read(&other).await;
     assert!(stage.release_read(&other).await);
-    stage.assert_endless(&lease).await;
-    stage.assert_endless("{}").await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     stage.listen(&writer).await;
+    // A current reader does not wait behind the writer.
+    assert_eq!(stage.reader_waits(&reader, None).await, None);
+    stage.assert_endless(&lease).await;
+    stage.assert_endless("{}").await;
     assert!(stage.release_read(&reader).await);
     stage.assert_granted(&[&writer]).await;
     stage.assert_lasts("{}", KEPT).await;
+    assert_eq!(stage.keys().await, ["endless:read"]);
     stage.release(&writer, None).await;
+    // The others read on for as long as their own leases last.
+    stage.read_for(&reader, LEASE * 9).await;
+    stage.read_for(&other, LEASE).await;
+    let () = stage.run(&format!("PERSIST {lease}")).await;
+    assert!(stage.release_read(&reader).await);
+    stage.assert_lasts("{}", LEASE).await;
+    assert!(stage.release_read(&other).await);
     stage.end().await;
 }
 

@@ -38,17 +38,6 @@ async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
     stage.end().await;
 }
 
-#[tokio::test]
-async fn lock_with_an_explicit_mode_is_waited_for_as_long_as_it_lasts() {
-    let mut stage = Stage::fair("plain:with:mode").await;
-    let () = stage.run(&format!("HSET {{}} mode lock {} 1", id(2, 1))).await;
-    assert_eq!(left(take(&stage).await), Some(Duration::MAX));
-    let () = stage.run("PEXPIRE {} 600000").await;
-    assert!(left(take(&stage).await) > Some(Duration::from_secs(500)));
-    let () = stage.run("DEL {}").await;
-    stage.end().await;
-}
-
 /// The key's name cannot be leased; other locks of the same renewal are unaffected.
 #[tokio::test]
 async fn key_of_another_type_counts_as_held_and_hinders_no_other_lock() {

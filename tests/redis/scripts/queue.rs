@@ -1,4 +1,4 @@
-//! The first waiter of a queue: in a long queue, and with each kind of subscription.
+//! The first waiter of a queue, in a long queue and with each kind of subscription; and odd read-write locks.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
@@ -7,8 +7,8 @@ use latchwork_testkit::RedisServer;
 use redis::{Connection, Value, from_redis_value};
 
 use super::refusals::{
-    CHANNEL, FAIR_ACQUIRE, FAIR_FORCE_RELEASE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FIRST, GRANTS,
-    LOCK, NEXT, NONCE, POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect, eval, read_write, run,
+    CHANNEL, FAIR_ACQUIRE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FIRST, GRANTS, LOCK, NEXT, NONCE,
+    POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect, eval, read_write, run,
 };
 use super::stage::{fields, id};
 
@@ -69,13 +69,6 @@ impl Stage {
         let () = self.run(&format!("HSET {POSITIONS} {id} {kept}:1111"));
         for key in [QUEUE, POSITIONS] {
             let () = self.run(&format!("PEXPIRE {key} {SHORT}"));
-        }
-    }
-
-    /// One waiter more than a call looks at; none listens.
-    fn enqueue_crowd(&mut self) {
-        for number in 0..=BATCH {
-            self.enqueue(&deaf(number), 1 + number, LASTS);
         }
     }
 
@@ -159,36 +152,6 @@ fn first_listening_waiter_is_found_anywhere_in_a_batch() {
             assert_eq!(stage.queue(), waits.collect::<Vec<_>>(), "behind {before}");
         }
     }
-}
-
-#[test]
-fn release_asks_again_if_none_of_a_batch_can_be_told() {
-    let mut stage = Stage::set();
-    for (text, own, holder) in [
-        (FAIR_RELEASE, &[US][..], None),
-        (FAIR_RELEASE, &[US], Some(US)),
-        (FAIR_FORCE_RELEASE, &[], Some(US)),
-    ] {
-        stage.free();
-        if let Some(holder) = holder {
-            stage.leased_to(holder);
-        }
-        stage.enqueue_crowd();
-        assert_eq!(stage.eval(text, FAIR_KEYS, PLAIN, own), AGAIN, "{own:?} of {holder:?}");
-        assert_eq!(stage.queue(), [deaf(BATCH)]);
-        assert_eq!(stage.holders(), Vec::from_iter(holder));
-    }
-}
-
-#[test]
-fn newcomer_asks_again_if_none_of_a_batch_can_be_told() {
-    let mut stage = Stage::set();
-    stage.enqueue_crowd();
-    assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, US, "0"]), AGAIN);
-    assert_eq!(stage.queue(), [deaf(BATCH)]);
-    assert!(stage.holders().is_empty());
-    assert_eq!(stage.eval(FAIR_ACQUIRE, FAIR_KEYS, PLAIN, &[SHORT, US, "0"]), Value::Array(Vec::new()));
-    assert_eq!(stage.holders(), [US]);
 }
 
 #[test]
@@ -283,50 +246,10 @@ fn release_leaving_the_lock_to_strangers_enqueues_its_waiter() {
     }
 }
 
-/// Readers: one and a half batches.
-fn crowd_of_readers() -> impl Iterator<Item = String> {
-    (0..BATCH + BATCH / 2).map(deaf)
-}
-
 impl Stage {
-    fn many_read(&mut self) {
-        self.free();
-        let () = self.run(&format!("HSET {LOCK} mode read{}", fields(crowd_of_readers(), 1)));
-        let () = self.run(&format!("PEXPIRE {LOCK} {SHORT}"));
-        let () = self.run(&format!("ZADD {} 1 {FIRST}", read_write::QUEUE));
-        let () = self.run(&format!("HSET {} {FIRST} {LASTS}:1111", read_write::POSITIONS));
-    }
-
     fn eval_of_writers(&mut self, text: &str, own: &[&str]) -> Value {
         self.eval(text, read_write::KEYS, WRITES, &words("", own))
     }
-}
-
-/// A live reader may be among the readers outside the batch.
-#[test]
-fn release_among_many_dead_readers_asks_again_before_the_grant() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
-    for (text, own) in [(read_write::RELEASE, &[US][..]), (read_write::FORCE_RELEASE, &[])] {
-        stage.many_read();
-        assert_eq!(stage.eval_of_writers(text, own), AGAIN, "{own:?}");
-        assert_eq!(stage.holders().len(), BATCH / 2, "{own:?}");
-        assert_eq!(stage.eval_of_writers(text, own), Value::Int(0), "{own:?}");
-        assert_eq!(stage.holders(), [format!("{FIRST}:write")], "{own:?}");
-    }
-}
-
-/// Not all readers can be removed, and a writer would join the remaining ones.
-#[test]
-fn forced_unlock_of_many_readers_grants_the_lock_to_no_waiter() {
-    let mut stage = Stage::set();
-    let _listens = stage.listen_to("SUBSCRIBE", read_write::GRANTS);
-    stage.many_read();
-    for reader in crowd_of_readers() {
-        let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
-    }
-    assert_eq!(stage.eval_of_writers(read_write::FORCE_RELEASE, &[]), Value::Int(1));
-    assert!(stage.holders().is_empty());
 }
 
 impl Stage {

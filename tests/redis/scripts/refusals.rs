@@ -732,19 +732,27 @@ fn endless_queue_keeps_its_waiters_without_a_right_to_ask() {
     assert!(left > 10_000, "expected a queue of two waiters to last, and it ends in {left} ms");
 }
 
+/// A release, the state before, the reply, and the lock's fields afterwards.
+type Released = (Call, Vec<&'static str>, i64, Option<Vec<&'static str>>);
+
 /// Otherwise a full server would block the release.
 #[test]
-fn fair_lock_is_passed_on_by_a_server_without_memory() {
+fn release_passes_the_lock_on_without_server_memory() {
     let Stage { mut admin, mut user, server } = Stage::set();
     let mut connection = connect(server.url());
     let mut listener = listener(&mut connection);
     let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
-    find(&mut admin, &[&held[..], &WAITED_FOR].concat());
-    let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] };
-    assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
+    let fair = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] };
+    let handed_on = (fair, [&held[..], &WAITED_FOR].concat(), 1, Some(vec!["1", FIRST, "fair", "mode"]));
+    for (release, found, reply, lock) in [handed_on].into_iter().chain(read_write::without_memory()) {
+        find(&mut admin, &found);
+        let () = run(&mut admin, "CONFIG SET maxmemory 1");
+        assert_eq!(release.run(&mut user).unwrap(), Value::Int(reply), "{found:?}");
+        let () = run(&mut admin, "CONFIG SET maxmemory 0");
+        let left = state(&mut admin).remove(LOCK).map(|(fields, _)| fields);
+        assert_eq!(left, lock.map(|it| it.into_iter().map(str::to_owned).collect()), "{found:?}");
+    }
     assert_eq!(granted(&mut listener, &mut admin), ["granted:1:1111"]);
-    assert!(state(&mut admin)[LOCK].0.contains(&FIRST.to_owned()));
 }
 
 /// States on which the most frequent release runs, and near misses.

@@ -54,19 +54,3 @@ async fn lost_reply_of_a_return_lets_the_next_one_go_on() {
         day.end(&[&client]).await;
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_dropped_while_the_lease_returns_leaves_nothing() {
-    let day = Day::begin();
-    let options = LockOptions::default().tenure(Duration::ZERO);
-    let client = LockClient::with_options(Redis::connect(&day.proxy.url()).await.unwrap(), &options).unwrap();
-    let (guard, waits) = one_behind_another(&client).await;
-    let sent = day.proxy.count(EVAL);
-    day.proxy.delay(Way::ToClient, Duration::from_millis(200));
-    soon("the release", guard.unlock()).await.unwrap();
-    day.proxy.wait_for(EVAL, sent + 1);
-    waits.abort();
-    assert!(waits.await.unwrap_err().is_cancelled());
-    day.proxy.heal();
-    day.end(&[&client]).await;
-}

@@ -8,49 +8,6 @@ use latchwork_testkit::{Cut, Way};
 
 use crate::day::{Day, NAME, eventually, soon};
 
-const WATCHDOG: Duration = Duration::from_secs(3);
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_outlives_its_connections() {
-    let day = Day::begin();
-    let client = day.client_with(WATCHDOG).await;
-    let guard = client.get_lock(NAME).unwrap().lock().await.unwrap();
-    // Four rounds outlast the lease, so only renewals keep it.
-    for _ in 0..4 {
-        let (commands, sent) = (day.commands(), day.proxy.count("EVALSHA"));
-        // Without waiters the other connection is of type `normal`, too.
-        let () = day.run("CLIENT KILL TYPE normal").await;
-        commands.wait_for_end();
-        day.proxy.wait_for("EVALSHA", sent + 1);
-        assert!(guard.is_held());
-    }
-    guard.unlock().await.unwrap();
-    day.end(&[&client]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_outlives_its_connections() {
-    let day = Day::begin();
-    let client = day.client().await;
-    day.another_holds_it().await;
-    let waiter = day.waiter(&client).await;
-    for round in 1..=3 {
-        let (commands, subscriptions) = (day.commands(), day.subscriptions());
-        let () = day.run("CLIENT KILL TYPE normal").await;
-        let () = day.run("CLIENT KILL TYPE pubsub").await;
-        commands.wait_for_end();
-        subscriptions.wait_for_end();
-        // The waiter asks again after resubscribing, as messages may have been lost.
-        eventually("looking again", async || client.registry().stats().resubscriptions >= round).await;
-        assert_ne!(day.commands().number(), commands.number());
-    }
-    let () = day.run(&format!("DEL {NAME}")).await;
-    let () = day.run(&format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0")).await;
-    let guard = soon("the wake-up", waiter).await.unwrap().unwrap();
-    guard.unlock().await.unwrap();
-    day.end(&[&client]).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_killed_during_a_renewal_is_reported_as_a_loss() {
     let mut day = Day::begin();
@@ -96,4 +53,23 @@ async fn set_that_waits_outlives_its_connections() {
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
     day.end(&[&client, &bystander]).await;
+}
+
+/// One transaction: the lock becomes free, without a message, before the client reconnects.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn message_lost_with_its_connection_is_made_up_for() {
+    let day = Day::begin();
+    let client = day.client().await;
+    day.another_holds_it().await;
+    let waiter = day.waiter(&client).await;
+    let subscriptions = day.subscriptions();
+    let () = day.run("CLIENT KILL TYPE pubsub").await;
+    subscriptions.wait_for_end();
+    // The waiter asks again after resubscribing, as messages may have been lost.
+    eventually("looking again", async || client.registry().stats().resubscriptions >= 1).await;
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).del(NAME);
+    transaction.exec_async(&mut day.connection().await).await.unwrap();
+    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
+    day.end(&[&client]).await;
 }

@@ -2,12 +2,10 @@
 //! killed connections, refusals, and a stopped process.
 //!
 //! Each test has a server of its own, and ends with a check for remaining keys, subscriptions and interest.
-//! `server.rs` has more tests of dead and silent servers.
 
 mod flushed;
 mod handed_off;
 mod killed;
-mod lost_replies;
 mod paused;
 mod refused;
 mod silence;

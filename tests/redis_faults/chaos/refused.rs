@@ -6,9 +6,8 @@ use std::time::Duration;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, is_older_than_7};
-use redis::cmd;
 
-use crate::day::{Day, NAME, cause, eventually, soon};
+use crate::day::{Day, NAME, cause, soon};
 
 const PASSWORD: &str = "hunter2";
 const WATCHDOG: Duration = Duration::from_secs(30);
@@ -95,76 +94,6 @@ async fn refusal_without_memory_leaves_no_key() {
     day.end(&[&client]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loading_servers_refusal_says_so() {
-    let day = match is_older_than_7() {
-        true => Day::begin(),
-        false => Day::begin_with(&["--enable-debug-command", "yes"]),
-    };
-    let client = day.client().await;
-    // A key is larger than the interval between two looks at the clients, and loading pauses for half a
-    // millisecond after each key: the loading outlasts a command, and even a busy machine answers soon.
-    let () = day.run("DEBUG POPULATE 40000 fill 1100").await;
-    let () = day.run("CONFIG SET rdbcompression no").await;
-    let () = day.run("CONFIG SET loading-process-events-interval-bytes 1024").await;
-    let () = day.run("CONFIG SET key-load-delay 500").await;
-    let mut raw = day.connection().await;
-    raw.set_response_timeout(Duration::from_secs(60));
-    let loading = tokio::spawn(async move { cmd("DEBUG").arg("RELOAD").exec_async(&mut raw).await });
-    let lock = client.get_lock(NAME).unwrap();
-    eventually("the loading", async || match lock.try_lock().await {
-        Ok(guard) => {
-            if let Some(guard) = guard {
-                let _ = guard.unlock().await;
-            }
-            false
-        }
-        // Before loading, the server saves its data, and serves no commands meanwhile.
-        Err(error) if cause(&error).kind() == ErrorKind::Unknown => false,
-        Err(error) => {
-            assert_refused(
-                &error,
-                "it is still loading its data; try again in a moment",
-                "loading the dataset",
-            );
-            true
-        }
-    })
-    .await;
-    let late = day.client().await;
-    assert_cannot_be_taken(&late, "it is still loading", "loading the dataset").await;
-    loading.abort();
-    let () = day.run("CONFIG SET key-load-delay 0").await;
-    eventually("the end of the loading", async || {
-        let flushed: Result<(), _> = cmd("FLUSHALL").query_async(&mut day.connection().await).await;
-        flushed.is_ok()
-    })
-    .await;
-    soon("the lock", lock.lock()).await.unwrap().unlock().await.unwrap();
-    day.end(&[&client, &late]).await;
-}
-
-#[tokio::test]
-async fn refusal_of_a_renamed_command_names_it() {
-    let day = Day::begin_with(&["--rename-command", "EVALSHA", "", "--rename-command", "PUBLISH", ""]);
-    let client = day.client().await;
-    assert_cannot_be_taken(&client, "it does not know a command that locks need", "EVALSHA").await;
-    day.end(&[&client]).await;
-}
-
-#[tokio::test]
-async fn release_without_publish_is_refused_and_the_lease_ends() {
-    let day = Day::begin_with(&["--rename-command", "PUBLISH", ""]);
-    let client = day.client().await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
-    let error = guard.unlock().await.unwrap_err();
-    assert_refused(&error, "it does not know a command that locks need", "Unknown");
-    // The lock is not freed without a message to its waiters; its lease ends.
-    assert!(lock.is_locked().await.unwrap());
-    day.end(&[&client]).await;
-}
-
 async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
     let () = day.run(&format!("ACL SETUSER user on >{PASSWORD} ~* &* +@all {rules}")).await;
     let url = day.proxy.url().replace("redis://", &format!("redis://user:{PASSWORD}@"));
@@ -173,42 +102,48 @@ async fn user(day: &Day, rules: &str, watchdog: Duration) -> LockClient {
 }
 
 #[tokio::test]
-async fn refusal_to_a_user_without_scripts_shows_no_password() {
-    let day = Day::begin();
-    let client = user(&day, "-evalsha", WATCHDOG).await;
-    let what_to_do =
-        format!("refused EVALSHA on {NAME:?}: the user has no permission; let an ACL rule allow");
-    assert_cannot_be_taken(&client, &what_to_do, "evalsha").await;
-    assert_no_password(&client);
-    assert_no_password(client.backend::<Redis>().unwrap());
-    assert_no_password(client.registry());
-    day.end(&[&client]).await;
+async fn refusal_of_an_attempt_names_what_is_missing() {
+    let renamed = ["--rename-command", "EVALSHA", "", "--rename-command", "PUBLISH", ""];
+    let no_script = format!("refused EVALSHA on {NAME:?}: the user has no permission; let an ACL rule allow");
+    let no_key = format!("on {NAME:?}: the user has no permission");
+    for (args, rules, what_to_do, words) in [
+        (&renamed[..], "", "it does not know a command that locks need", "EVALSHA"),
+        (&[], "-evalsha", &no_script, "evalsha"),
+        (&[], "resetkeys ~other:*", &no_key, "key"),
+    ] {
+        let day = Day::begin_with(args);
+        let client = user(&day, rules, WATCHDOG).await;
+        assert_cannot_be_taken(&client, what_to_do, words).await;
+        assert_no_password(&client);
+        assert_no_password(client.backend::<Redis>().unwrap());
+        assert_no_password(client.registry());
+        day.end(&[&client]).await;
+    }
 }
 
+/// The lock is not freed without a message to its waiters; its lease ends.
 #[tokio::test]
-async fn refusal_to_a_user_without_the_key_names_the_key() {
-    let day = Day::begin();
-    let client = user(&day, "resetkeys ~other:*", WATCHDOG).await;
-    assert_cannot_be_taken(&client, &format!("on {NAME:?}: the user has no permission"), "key").await;
-    day.end(&[&client]).await;
-}
-
-#[tokio::test]
-async fn refusal_to_a_user_without_publish_names_the_channel() {
-    let day = Day::begin();
-    let client = user(&day, "-publish", WATCHDOG).await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
-    assert_no_password(&guard);
-    assert_no_password(&lock);
-    assert_refused(
-        &guard.unlock().await.unwrap_err(),
-        "the user has no permission",
+async fn release_without_publish_is_refused_and_the_lease_ends() {
+    for (args, rules, what_to_do, words) in [
+        (
+            &["--rename-command", "PUBLISH", ""][..],
+            "",
+            "it does not know a command that locks need",
+            "Unknown",
+        ),
         // The refused command of the script, in any wording of the server.
-        "refused PUBLISH in EVAL",
-    );
-    assert!(lock.is_locked().await.unwrap());
-    day.end(&[&client]).await;
+        (&[], "-publish", "the user has no permission", "refused PUBLISH in EVAL"),
+    ] {
+        let day = Day::begin_with(args);
+        let client = user(&day, rules, WATCHDOG).await;
+        let lock = client.get_lock(NAME).unwrap();
+        let guard = lock.lock_with_lease(Duration::from_millis(800)).await.unwrap();
+        assert_no_password(&guard);
+        assert_no_password(&lock);
+        assert_refused(&guard.unlock().await.unwrap_err(), what_to_do, words);
+        assert!(lock.is_locked().await.unwrap());
+        day.end(&[&client]).await;
+    }
 }
 
 #[tokio::test]
@@ -225,36 +160,6 @@ async fn refusal_to_a_user_without_subscribe_ends_the_wait() {
         cause.to_string().contains(&format!("refused SUBSCRIBE on {channel:?}: the user has no permission"))
     );
     assert!(!text(&error).contains(PASSWORD));
-    let () = day.run(&format!("DEL {NAME}")).await;
-    day.end(&[&client]).await;
-}
-
-#[tokio::test]
-async fn key_that_is_no_lock_is_refused_and_left_alone() {
-    let day = Day::begin();
-    let client = day.client().await;
-    let () = day.run(&format!("SET {NAME} text")).await;
-    assert_cannot_be_taken(&client, "what is kept there is no part of a lock", "WRONGTYPE").await;
-    let untouched: String = day.run(&format!("GET {NAME}")).await;
-    assert_eq!(untouched, "text");
-    let () = day.run(&format!("DEL {NAME}")).await;
-    day.end(&[&client]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_whose_key_became_another_type_is_refused_alone() {
-    let day = Day::begin();
-    let client = day.client_with(Duration::from_millis(900)).await;
-    let spoilt = client.get_lock(NAME).unwrap().lock().await.unwrap();
-    let neighbour = client.get_lock("neighbour").unwrap().lock().await.unwrap();
-    let () = day.run(&format!("SET {NAME} text")).await;
-    assert_eq!(soon("the loss", spoilt.lost()).await, LossReason::Gone);
-    let renewed = day.proxy.count("EVALSHA") + 3;
-    day.proxy.wait_for("EVALSHA", renewed);
-    assert!(neighbour.is_held(), "{:?}", neighbour.lost().await);
-    neighbour.unlock().await.unwrap();
-    // No release is sent for a lost lock.
-    assert!(spoilt.unlock().await.unwrap_err().is_lost());
     let () = day.run(&format!("DEL {NAME}")).await;
     day.end(&[&client]).await;
 }
@@ -287,15 +192,4 @@ async fn refused_greeting_names_the_wrong_credential() {
     }
     let connected = Redis::connect(&to(&format!(":{PASSWORD}@"))).await.unwrap();
     assert_no_password(&connected);
-}
-
-/// A server quotes an unknown command in its reply, and the greeting contains the password.
-#[tokio::test]
-async fn refused_unknown_greeting_shows_no_password() {
-    let server = RedisServer::start_with(&["--requirepass", PASSWORD, "--rename-command", "HELLO", ""]);
-    let url = server.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
-    let error = Redis::connect(&url).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Connection);
-    assert!(error.to_string().contains("does not know a command that locks need"), "{}", text(&error));
-    assert!(!text(&error).contains(PASSWORD), "{}", text(&error));
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use latchwork::{Guard, LossReason};
 
-use super::kind::{POSITIONS, QUEUE, sides};
+use super::kind::{POSITIONS, QUEUE};
 use super::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, Side, Waiter, end, lock, queued, serve, taker, until_listening,
-    until_queued, waiter, within,
+    AT_ONCE, LIFE, LITTLE, Waiter, end, lock, queued, until_listening, until_queued, waiter, within,
 };
-use crate::day::{Day, NAME, eventually};
+use crate::day::{Day, NAME};
 
 /// Pause between two arrivals. A position counts the time waited when its command reaches the server: waiters
 /// of the same moment may swap places when both ask again.
@@ -73,15 +71,6 @@ async fn waiters_queue_anew_after_a_flush() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_queue_anew_after_an_empty_restart() {
-    waiters_queue_anew(async |day| {
-        day.server.kill_9();
-        day.server.restart();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_queue_anew_after_an_outage_and_an_empty_restart() {
     waiters_queue_anew(async |day| {
         day.server.kill_9();
@@ -89,32 +78,6 @@ async fn waiters_queue_anew_after_an_outage_and_an_empty_restart() {
         day.server.restart();
     })
     .await;
-}
-
-/// The holder releases during the outage, and waiters of its own client are next: all keep waiting.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_away_at_a_release_to_own_waiters_loses_no_waiter() {
-    let mut day = Day::begin();
-    let (client, other) = (day.bystander().await, day.bystander().await);
-    let held = lock(&client).lock().await.unwrap();
-    let mut waiters = vec![waiter(&other).await];
-    for behind in 1..3 {
-        waiters.push(taker(&client));
-        eventually("waiting", async || lock(&client).waiters() == behind).await;
-    }
-    day.server.kill_9();
-    // The hold is over for its owner, whatever the server would reply.
-    let _ = within(AT_ONCE, "an answer", held.unlock()).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    for waiter in &mut waiters {
-        if waiter.is_finished() {
-            panic!("a wait has ended with the server away: {:?}", waiter.await.unwrap());
-        }
-    }
-    day.server.restart();
-    let turns = waiters.into_iter().map(|next| serve(LIFE + LITTLE, "each waiter's turn", next));
-    join_all(turns).await;
-    end(day, &[&client, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,41 +104,6 @@ async fn waiters_queue_anew_after_the_loss_of_the_queue_alone() {
     end(day, &[&holder, &one, &other]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_after_the_loss_of_scripts_only() {
-    let day = Day::begin();
-    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
-    let convoy = Convoy::start(&clients, 2, 60);
-    for _ in 0..20 {
-        let () = day.run("SCRIPT FLUSH").await;
-        convoy.goes_on(7).await;
-    }
-    convoy.ends().await;
-    end(day, &clients.each_ref()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stall_of_five_seconds_costs_no_lease_and_no_position() {
-    let day = Day::begin();
-    let (holder, one, other) = (day.bystander().await, day.bystander().await, day.bystander().await);
-    let held = lock(&holder).lock().await.unwrap();
-    let (first, second) = (waiter(&one).await, waiter(&other).await);
-    until_queued(&day.server, 2).await;
-    day.server.pause();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    day.server.resume();
-    held.ensure_held().await.unwrap();
-    until_queued(&day.server, 2).await;
-    until_listening(&day.server, &[&one, &other]).await;
-    held.unlock().await.unwrap();
-    let guard = within(AT_ONCE, "the first turn", first).await.unwrap().unwrap();
-    assert!(!second.is_finished());
-    guard.unlock().await.unwrap();
-    let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
-    guard.unlock().await.unwrap();
-    end(day, &[&holder, &one, &other]).await;
-}
-
 /// With a release under way: all positions are expired when the server resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stall_of_a_positions_life_costs_no_turn() {
@@ -199,53 +127,4 @@ async fn stall_of_a_positions_life_costs_no_turn() {
         assert!(error.is_release_pending(), "{error:?}");
     }
     end(day, &[&holder, &one, &other]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_with_a_server_that_stands_still_for_moments() {
-    let day = Day::begin();
-    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
-    let convoy = Convoy::start(&clients, 2, 60);
-    for millis in [50, 300, 1100, 20, 700, 2500] {
-        day.server.pause();
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-        day.server.resume();
-        convoy.goes_on(20).await;
-    }
-    convoy.ends().await;
-    end(day, &clients.each_ref()).await;
-}
-
-/// Two may hold the lock until the former holder learns of its loss, so the test looks only at the end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_ends_with_a_server_that_is_flushed_again_and_again() {
-    let day = Day::begin();
-    let clients = [day.bystander().await, day.bystander().await, day.bystander().await];
-    let mut tasks = Vec::new();
-    for client in clients.iter().cycle().take(9) {
-        let sides = sides(client, NAME).into_iter().cycle().take(40);
-        tasks.push(tokio::spawn(async move {
-            for Side { lock, .. } in sides {
-                let guard = lock.lock().await.unwrap();
-                tokio::task::yield_now().await;
-                // The lock may be lost.
-                let _ = guard.unlock().await;
-            }
-        }));
-    }
-    let flushes = tokio::spawn({
-        let mut raw = day.connection().await;
-        async move {
-            loop {
-                let () = redis::cmd("FLUSHALL").query_async(&mut raw).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(30)).await;
-            }
-        }
-    });
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    flushes.abort();
-    for task in tasks {
-        within(LIFE * 3, "a task's end", task).await.unwrap();
-    }
-    end(day, &clients.each_ref()).await;
 }

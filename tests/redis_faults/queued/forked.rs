@@ -3,10 +3,11 @@
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use latchwork::{Lock, LockClient};
 
+use super::futures::poll_once;
 use super::stage::{AT_ONCE, end, pairs, serve, sleeps, until_queued, waiter, within};
 use crate::day::{Day, eventually};
 use crate::rerun;
@@ -50,7 +51,7 @@ async fn child_does_not_act_for_its_parent(
     let held = held.lock().await.unwrap();
     let mut wait = Box::pin(first.lock());
     eventually("sleep", async || {
-        assert!(poll_once(&mut wait).is_pending());
+        assert!(poll_once(wait.as_mut()).is_pending());
         sleeps(client)
     })
     .await;
@@ -64,7 +65,7 @@ async fn child_does_not_act_for_its_parent(
             drop(wait);
             drop(held);
             let mut refused = pin!(first.lock());
-            match refused.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            match poll_once(refused.as_mut()) {
                 Poll::Ready(Err(error)) if error.is_shut_down() => 0_i32,
                 _ => 1,
             }
@@ -84,8 +85,4 @@ async fn child_does_not_act_for_its_parent(
     assert!(!behind.is_finished());
     guard.unlock().await.unwrap();
     serve(AT_ONCE, "the turn of the one behind", behind).await;
-}
-
-fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -7,7 +7,6 @@
 //!
 //! The module of each kind of lock mounts this folder beside its own `kind`.
 
-mod beliefs;
 #[cfg(target_os = "linux")]
 mod clock;
 mod cluster;

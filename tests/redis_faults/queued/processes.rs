@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork::LockClient;
 use latchwork::redis::Redis;
-use latchwork::{Lock, LockClient};
 use latchwork_testkit::{RedisServer, pause, resume};
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -27,9 +27,6 @@ const SERVER: &str = "LATCHWORK_TEST_FAIR_WAITER";
 /// Key of the number of holders by their own view. An exclusive holder counts more than all others together.
 pub(crate) const INSIDE: &str = "inside";
 
-/// Key of a counter that each turn increments.
-const COUNT: &str = "count";
-
 /// The body of the other process. Does nothing as a test of the first.
 #[test]
 fn other_process() {
@@ -41,7 +38,7 @@ fn other_process() {
 /// The line that tells the other process to take the last side of the lock.
 const OTHER_SIDE: &str = "other side";
 
-/// Takes the lock and releases it, a line for each step; a line with a number demands as many turns.
+/// Takes the lock and releases it, a line for each step.
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
     let mut raw = crate::by_hand::connect(url).await;
@@ -52,11 +49,6 @@ async fn wait_and_hold(url: &str) {
     // On a new line: the harness's "test ... " has no line end yet.
     tell("\nup");
     while let Some(line) = lines.recv().await {
-        if let Ok(turns) = line.parse() {
-            take_turns(&client, &mut raw, turns).await;
-            tell("has taken all its turns");
-            continue;
-        }
         let mut sides = sides(&client, NAME);
         let Side { lock, is_shared } =
             sides.swap_remove(if line == OTHER_SIDE { sides.len() - 1 } else { 0 });
@@ -70,22 +62,6 @@ async fn wait_and_hold(url: &str) {
         leave(&mut raw, is_shared).await;
         guard.unlock().await.unwrap();
         tell("gave it back");
-    }
-}
-
-/// Counts at the server; overlapping exclusive holders lose counts.
-async fn take_turns(client: &LockClient, raw: &mut MultiplexedConnection, turns: usize) {
-    for Side { lock, is_shared } in sides(client, NAME).into_iter().cycle().take(turns) {
-        let guard = lock.lock().await.unwrap();
-        enter(raw, is_shared).await;
-        if is_shared {
-            let () = cmd("INCR").arg(COUNT).query_async(raw).await.unwrap();
-        } else {
-            let count: Option<usize> = cmd("GET").arg(COUNT).query_async(raw).await.unwrap();
-            let () = cmd("SET").arg(COUNT).arg(count.unwrap_or(0) + 1).query_async(raw).await.unwrap();
-        }
-        leave(raw, is_shared).await;
-        guard.unlock().await.unwrap();
     }
 }
 
@@ -198,35 +174,6 @@ impl Drop for Process {
     }
 }
 
-/// The processes take the lock again and again, and each is stopped for a while: in the queue, during a
-/// grant, or as the holder. A stop is shorter than the rest of a lease.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_stand_still_in_turns_keep_each_other_out() {
-    const PROCESSES: usize = 4;
-    const ROUNDS: usize = 120;
-    let day = Day::begin();
-    let mut all = Vec::new();
-    for _ in 0..PROCESSES {
-        let mut process = Process::start(&day.server).await;
-        writeln!(process.to, "{ROUNDS}").unwrap();
-        all.push(process);
-    }
-    for millis in [5, 900, 30, 1500, 300, 10, 2200, 100] {
-        for process in &all {
-            process.pause();
-            tokio::time::sleep(Duration::from_millis(millis) / 4).await;
-            resume(&process.child).unwrap();
-        }
-    }
-    for process in &mut all {
-        process.hear(LONG, "has taken all its turns").await;
-    }
-    assert_eq!(day.run::<usize>(&format!("GET {COUNT}")).await, PROCESSES * ROUNDS);
-    let () = day.run(&format!("DEL {COUNT}")).await;
-    drop(all);
-    end(day, &[]).await;
-}
-
 async fn waiters(server: &RedisServer, how_many: usize, is_shared: bool) -> Vec<Process> {
     let mut waiters = Vec::new();
     for _ in 0..how_many {
@@ -235,7 +182,9 @@ async fn waiters(server: &RedisServer, how_many: usize, is_shared: bool) -> Vec<
     waiters
 }
 
-async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_waiters_that_are_killed_cost_the_next_nothing() {
+    let how_many = 4;
     let day = Day::begin();
     let (holder, other) = (day.bystander().await, day.bystander().await);
     for (dead, next) in pairs(&other, &other) {
@@ -251,16 +200,6 @@ async fn waiters_that_are_killed_are_passed_over(how_many: usize) {
         serve(AT_ONCE, "the turn of the one behind", next).await;
     }
     end(day, &[&holder, &other]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiter_that_is_killed_costs_the_next_nothing() {
-    waiters_that_are_killed_are_passed_over(1).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn four_waiters_that_are_killed_cost_the_next_nothing() {
-    waiters_that_are_killed_are_passed_over(4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -311,74 +250,37 @@ async fn killed_holder_keeps_the_lock_for_its_lease_and_the_order() {
     end(day, &[&clients[0], &clients[1]]).await;
 }
 
-/// A waiter that is granted the lock unasked holds it as long as its position, until the first renewal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_holder_granted_unasked_keeps_the_lock_for_its_lease() {
-    let day = Day::begin();
-    let (client, other) = (day.bystander().await, day.bystander().await);
-    let held = lock(&client).lock().await.unwrap();
-    let mut dies = Process::waiter(&day.server).await;
-    let next = waiter(&other).await;
-    held.unlock().await.unwrap();
-    dies.hear(AT_ONCE, "has it").await;
-    dies.kill_9();
-    let left = lock(&other).remaining().await.unwrap().unwrap();
-    serve(left + LITTLE, "the end of the lease", next).await;
-    drop(dies);
-    let () = day.run(&format!("DEL {INSIDE}")).await;
-    end(day, &[&client, &other]).await;
-}
-
-async fn waiters_that_stand_still_cost_one_life(how_many: usize) {
-    let day = Day::begin();
-    let (holder, other) = (day.bystander().await, day.bystander().await);
-    for (still, next) in pairs(&other, &other) {
-        waiters_stand_still(&day, &holder, &other, how_many, still.is_shared, &next.lock).await;
-    }
-    end(day, &[&holder, &other]).await;
-}
-
-async fn waiters_stand_still(
-    day: &Day,
-    holder: &LockClient,
-    other: &LockClient,
-    how_many: usize,
-    are_shared: bool,
-    theirs: &Lock,
-) {
-    let held = lock(holder).lock().await.unwrap();
-    let mut still = waiters(&day.server, how_many, are_shared).await;
-    let next = waiter_of(other, theirs).await;
-    until_queued(&day.server, how_many + 1).await;
-    still.iter().for_each(Process::pause);
-    held.unlock().await.unwrap();
-    let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
-    // The grants they hear now are outdated.
-    still.iter().for_each(|process| resume(&process.child).unwrap());
-    until_queued(&day.server, how_many).await;
-    assert!(
-        still.iter_mut().all(Process::has_said_nothing),
-        "expected the stalled processes to wait, and one believes an outdated grant"
-    );
-    guard.ensure_held().await.unwrap();
-    // In any order: processes that reconnect after the long silence are passed over meanwhile.
-    still.iter_mut().for_each(Process::go_on);
-    guard.unlock().await.unwrap();
-    for process in &mut still {
-        process.hear(AT_ONCE, "has it").await;
-        process.hear(AT_ONCE, "gave it back").await;
-    }
-    assert_eq!(queued(&day.server).await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_waiter_costs_the_next_one_life_and_is_served_later() {
-    waiters_that_stand_still_cost_one_life(1).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_waiters_stalled_together_cost_the_next_one_life() {
-    waiters_that_stand_still_cost_one_life(3).await;
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    for (side, next) in pairs(&other, &other) {
+        let how_many = 3;
+        let held = lock(&holder).lock().await.unwrap();
+        let mut still = waiters(&day.server, how_many, side.is_shared).await;
+        let next = waiter_of(&other, &next.lock).await;
+        until_queued(&day.server, how_many + 1).await;
+        still.iter().for_each(Process::pause);
+        held.unlock().await.unwrap();
+        let guard = within(LIFE + LITTLE, "the turn of the one behind", next).await.unwrap().unwrap();
+        // The grants they hear now are outdated.
+        still.iter().for_each(|process| resume(&process.child).unwrap());
+        until_queued(&day.server, how_many).await;
+        assert!(
+            still.iter_mut().all(Process::has_said_nothing),
+            "expected the stalled processes to wait, and one believes an outdated grant"
+        );
+        guard.ensure_held().await.unwrap();
+        // In any order: processes that reconnect after the long silence are passed over meanwhile.
+        still.iter_mut().for_each(Process::go_on);
+        guard.unlock().await.unwrap();
+        for process in &mut still {
+            process.hear(AT_ONCE, "has it").await;
+            process.hear(AT_ONCE, "gave it back").await;
+        }
+        assert_eq!(queued(&day.server).await, 0);
+    }
+    end(day, &[&holder, &other]).await;
 }
 
 /// The grant arrives during the stop, and the process resumes in time: it alone holds the lock.

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{AcquireRequest, Backend as _, LockName, NextWaiter, QueuePosition};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LeaseId, LockClient};
-use latchwork_testkit::{Afterwards, ChaosProxy, Cut, Link, Way};
+use latchwork_testkit::{Afterwards, Cut, Link, Way};
 use tokio::time::timeout;
 
 use super::kind::{MODE, QUEUE, WAYS, sides};
 use super::stage::{
-    AT_ONCE, Convoy, LIFE, LITTLE, end, lock, now, queued, serve, sleeps, taker, until_queued, waiter,
-    waiter_of,
+    AT_ONCE, LIFE, LITTLE, end, lock, now, queued, serve, taker, until_queued, waiter, waiter_of,
 };
 use crate::day::{Day, EVAL, NAME, eventually, refusing_server, soon};
 
@@ -29,26 +28,6 @@ async fn release(redis: &Redis, name: &LockName, id: &LeaseId, next: Option<&Nex
 /// Three clients; the first one is behind the day's proxy.
 async fn three(day: &Day) -> (LockClient, LockClient, LockClient) {
     (day.client().await, day.bystander().await, day.bystander().await)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_an_acquisition_costs_no_turn() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, other, _) = three(&day).await;
-        day.proxy.lose_reply(EVAL, afterwards);
-        let taken = tokio::spawn({
-            let lock = lock(&client);
-            async move { lock.try_lock_for(LIFE, Lease::Watched).await }
-        });
-        day.proxy.wait_until_replies_are_lost();
-        let guard = soon("an answer", taken).await.unwrap().unwrap().expect("no other task wants the lock");
-        assert!(lock(&other).try_lock().await.unwrap().is_none());
-        guard.ensure_held().await.unwrap();
-        guard.unlock().await.unwrap();
-        serve(AT_ONCE, "the next turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
-    }
 }
 
 /// Loses the replies of the command that enqueues the waiter, and of one that renews its position.
@@ -110,26 +89,6 @@ async fn lost_reply_of_a_release_to_a_next_waiter_costs_no_turn() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_rollback_reply_of_a_leaving_waiter_costs_no_turn() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, holder, behind) = three(&day).await;
-        let held = lock(&holder).lock().await.unwrap();
-        let leaves = waiter(&client).await;
-        let next = waiter(&behind).await;
-        // The rollback is the first call of its script.
-        day.proxy.lose_reply(EVAL, afterwards);
-        leaves.abort();
-        assert!(leaves.await.unwrap_err().is_cancelled());
-        day.proxy.wait_until_replies_are_lost();
-        until_queued(&day.server, 1).await;
-        held.unlock().await.unwrap();
-        serve(AT_ONCE, "the turn of the one behind", next).await;
-        end(day, &[&client, &holder, &behind]).await;
-    }
-}
-
 /// The waiter was granted the lock, and leaves before it knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_rollback_reply_of_an_unaware_holder_costs_no_turn() {
@@ -166,40 +125,6 @@ async fn lost_message_of_a_grant_costs_no_turn() {
     serve(AT_ONCE, "the turn of the one behind", second).await;
     day.proxy.heal();
     end(day, &[&client, &holder, &behind]).await;
-}
-
-async fn convoy_goes_on(afterwards: &'static [Afterwards]) {
-    const CLIENTS: usize = 4;
-    const LOSSES: usize = 6;
-    let day = Day::begin();
-    let mut proxies: Vec<ChaosProxy> = Vec::new();
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let proxy = ChaosProxy::start(day.server.port());
-        let redis = Redis::builder().response_timeout(Duration::from_millis(500));
-        clients.push(LockClient::new(redis.connect(&proxy.url()).await.unwrap()));
-        proxies.push(proxy);
-    }
-    let convoy = Convoy::start(&clients, 3, 40);
-    for number in 0..LOSSES * CLIENTS {
-        let proxy = &proxies[number % CLIENTS];
-        proxy.lose_reply(EVAL.trim_end(), afterwards[number % afterwards.len()]);
-        convoy.goes_on(5).await;
-    }
-    convoy.ends().await;
-    let clients: Vec<_> = clients.iter().collect();
-    assert!(clients.iter().all(|client| !sleeps(client)));
-    end(day, &clients).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_over_links_that_are_reset() {
-    convoy_goes_on(&[Afterwards::Reset]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_over_links_that_fall_silent() {
-    convoy_goes_on(&[Afterwards::Silence, Afterwards::Reset]).await;
 }
 
 /// A position counts from the start of the wait, even if its command is slow or is sent twice.

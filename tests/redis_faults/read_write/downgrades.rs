@@ -7,7 +7,7 @@ use latchwork_testkit::{Cut, Way};
 use super::queued::stage::{
     AT_ONCE, LIFE, LITTLE, end, lock, proxied, serve, taker, waiter, waiter_of, within,
 };
-use super::readers::{EACH, assert_only_read, end_free, leases, read, until_leases};
+use super::readers::{EACH, leases, read, until_leases};
 use crate::day::{Day, EVAL, soon};
 
 /// Takes a lock, once more if the first answer is lost.
@@ -74,28 +74,6 @@ async fn lost_reply_of_the_release_of_a_writer_that_reads_on() {
     downgrade_though_a_reply_is_lost(1).await;
 }
 
-/// The owner leaves before it knows of its read lease, and writes on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_that_gives_up_to_read_beside_itself_writes_on() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, other) = (day.client().await, day.bystander().await);
-        let (me, writes) = writer(&client).await;
-        day.proxy.lose_reply(EVAL, afterwards);
-        let reads = read(&client).owned_by(&me);
-        let gives_up = tokio::spawn(async move { reads.lock().await });
-        day.proxy.wait_until_replies_are_lost();
-        gives_up.abort();
-        drop(gives_up.await);
-        until_leases(&day.server, 0).await;
-        writes.ensure_held().await.unwrap();
-        assert!(read(&other).try_lock().await.unwrap().is_none(), "expected no reader beside the writer");
-        writes.unlock().await.unwrap();
-        serve(AT_ONCE, "the next turn", taker(&other)).await;
-        end(day, &[&client, &other]).await;
-    }
-}
-
 /// Both guards are dropped while the link is down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_that_reads_leaves_nothing_over_a_cut_link() {
@@ -133,46 +111,6 @@ async fn writer_that_reads_leaves_nothing_over_a_cut_link() {
             end(day, &[&client, &other, &last]).await;
         }
     }
-}
-
-/// The refusal is immediate on any link, and the owner reads on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_that_wants_to_write_is_refused_over_any_link() {
-    let day = Day::begin();
-    let (proxy, client) = proxied(&day.server).await;
-    let other = day.bystander().await;
-    let me = client.owner();
-    let reads = read(&client).owned_by(&me).lock().await.unwrap();
-    for way in [None, Some(Way::ToServer), Some(Way::ToClient)] {
-        if let Some(way) = way {
-            proxy.silence(way);
-        }
-        let error = within(LITTLE, "a refusal", lock(&client).owned_by(&me).lock()).await.unwrap_err();
-        assert!(error.is_upgrade(), "{error:?}");
-        assert!(reads.is_held());
-        assert_only_read(&other).await;
-        proxy.heal();
-    }
-    reads.unlock().await.unwrap();
-    end_free(day, &client, &other).await;
-}
-
-/// The write lease is over once the server says so, and the owner reads on; or both leases are over.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writer_that_reads_is_told_when_the_server_forgets() {
-    let day = Day::begin();
-    let (client, other) = (day.bystander().await, day.bystander().await);
-    let (me, writes) = writer(&client).await;
-    let reads = take(&read(&client).owned_by(&me)).await;
-    let () = day.run("FLUSHALL").await;
-    let guard = within(AT_ONCE, "the lock", lock(&other).lock()).await.unwrap();
-    within(LIFE + LITTLE, "notice of the loss", writes.lost()).await;
-    within(LIFE + LITTLE, "notice of the loss", reads.lost()).await;
-    assert!(writes.unlock().await.unwrap_err().is_not_held());
-    assert!(reads.unlock().await.unwrap_err().is_not_held());
-    guard.ensure_held().await.unwrap();
-    guard.unlock().await.unwrap();
-    end(day, &[&client, &other]).await;
 }
 
 /// For longer than either lease, while replies of both renewals are lost.

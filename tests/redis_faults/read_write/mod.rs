@@ -10,5 +10,3 @@ mod kind;
 #[path = "../queued/mod.rs"]
 mod queued;
 mod readers;
-mod replaced_readers;
-mod turns;

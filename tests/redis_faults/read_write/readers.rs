@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use latchwork::{Guard, Lease, Lock, LockClient, LockError, LossReason};
-use latchwork_testkit::{Afterwards, Cut, RedisServer, Way};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use latchwork_testkit::{Afterwards, RedisServer, Way};
 use tokio::task::JoinHandle;
 
 use super::queued::stage::{
-    AT_ONCE, LIFE, LITTLE, LONG, Waiter, end, lock, proxied, serve, taker, taker_of, until_queued, waiter,
-    waiter_of, within,
+    AT_ONCE, LIFE, LITTLE, LONG, Waiter, end, lock, proxied, serve, taker, waiter, waiter_of, within,
 };
 use crate::by_hand::run;
-use crate::day::{Day, EVAL, NAME, eventually, soon, until_renewed};
+use crate::day::{Day, EVAL, NAME, eventually};
 
 pub(crate) const EACH: [Afterwards; 2] = [Afterwards::Reset, Afterwards::Silence];
 
@@ -77,38 +76,6 @@ async fn long_lease_to_read_that_strangers_cut_is_mended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_the_command_that_reads() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, other) = (day.client().await, day.bystander().await);
-        day.proxy.lose_reply(EVAL, afterwards);
-        let reader = patient_reader(&client);
-        day.proxy.wait_until_replies_are_lost();
-        let guard = soon("an answer", reader).await.unwrap().unwrap();
-        assert_only_read(&other).await;
-        guard.ensure_held().await.unwrap();
-        until_leases(&day.server, 1).await;
-        guard.unlock().await.unwrap();
-        end_free(day, &client, &other).await;
-    }
-}
-
-/// The reading task leaves, and its lease has to be released.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_the_command_that_reads_for_a_task_that_leaves() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, other) = (day.client().await, day.bystander().await);
-        day.proxy.lose_reply(EVAL, afterwards);
-        let reader = patient_reader(&client);
-        day.proxy.wait_until_replies_are_lost();
-        reader.abort();
-        drop(reader.await);
-        end_free(day, &client, &other).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_reply_of_the_release_of_the_last_reader() {
     for afterwards in EACH {
         let day = Day::begin();
@@ -147,100 +114,24 @@ async fn lost_replies_of_the_commands_that_a_reader_waits_by() {
     }
 }
 
-/// The reader leaves while a writer holds the lock: the next writer need not wait for the reader.
+/// Readers wait behind a writer that leaves and cannot say so: its link is dead, its task is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_the_roll_back_of_a_reader_that_leaves() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, holder, behind) = (day.client().await, day.bystander().await, day.bystander().await);
-        let held = lock(&holder).lock().await.unwrap();
-        let leaves = waiter_of(&client, &read(&client)).await;
-        let next = waiter(&behind).await;
-        day.proxy.lose_reply(EVAL, afterwards);
-        leaves.abort();
-        assert!(leaves.await.unwrap_err().is_cancelled());
-        day.proxy.wait_until_replies_are_lost();
-        // Sooner than the reader's position would expire.
-        within(LITTLE, "no reader", until_queued(&day.server, 1)).await;
-        held.unlock().await.unwrap();
-        serve(AT_ONCE, "the next writer's turn", next).await;
-        end(day, &[&client, &holder, &behind]).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_reply_of_the_renewal_of_a_reader() {
-    for afterwards in EACH {
-        let day = Day::begin();
-        let (client, other) = (day.client().await, day.bystander().await);
-        let guard = read(&client).lock().await.unwrap();
-        let writer = waiter(&other).await;
-        day.proxy.lose_reply(EVAL, afterwards);
-        within(LIFE * 2, "the renewal", async {
-            while day.proxy.count(EVAL) == 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        day.proxy.wait_until_replies_are_lost();
-        until_renewed(&guard).await;
-        guard.ensure_held().await.unwrap();
-        assert!(!writer.is_finished(), "expected no writer beside the reader");
-        guard.unlock().await.unwrap();
-        serve(AT_ONCE, "the writer's turn", writer).await;
-        end(day, &[&client, &other]).await;
-    }
-}
-
-/// The reader hears nothing, and its lease ends: a writer enters then and not before, and the reader knows.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reader_cut_off_for_its_whole_lease_knows_of_the_end() {
+async fn reader_behind_a_vanished_waiting_writer_reads_within_a_life() {
     let day = Day::begin();
     let (proxy, client) = proxied(&day.server).await;
-    let other = day.bystander().await;
-    let guard = read(&client).lock().await.unwrap();
-    let second = read(&client).lock().await.unwrap();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = read(&holder).lock().await.unwrap();
+    let writer = waiter(&client).await;
+    let reader = waiter_of(&other, &read(&other)).await;
     proxy.silence(Way::ToServer);
-    let writer = taker(&other);
-    let guards = [guard, second];
-    let came = within(LIFE * 4, "the end of the lease", writer).await.unwrap().unwrap();
-    for guard in &guards {
-        assert!(!guard.is_held(), "expected the guard to have lost its hold beside the writer");
-        assert_eq!(guard.lost().await, LossReason::Unreachable);
-    }
+    writer.abort();
+    drop(writer.await);
+    let guard = within(LIFE + LITTLE, "the reader's turn", reader).await.unwrap().unwrap();
+    held.ensure_held().await.unwrap();
     proxy.heal();
-    for guard in guards {
-        let error = guard.unlock().await.unwrap_err();
-        assert!(error.is_not_held() || error.is_release_pending(), "{error:?}");
-    }
-    came.ensure_held().await.unwrap();
-    came.unlock().await.unwrap();
-    end(day, &[&other, &client]).await;
-}
-
-/// A leaving reader does not end the others' reads: dropped, forgotten, or killed with its task.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_a_client_go_one_by_one_over_links_that_are_cut() {
-    let day = Day::begin();
-    let (client, other) = (day.client().await, day.bystander().await);
-    let me = client.owner();
-    let stays = read(&client).lock().await.unwrap();
-    read(&client).owned_by(&me).lock().await.unwrap().forget();
-    let writer = waiter(&other).await;
-    for _ in 0..5 {
-        let killed = taker_of(&read(&client));
-        day.proxy.cut(Cut::Reset);
-        killed.abort();
-        drop(killed.await);
-        stays.ensure_held().await.unwrap();
-    }
-    assert!(!writer.is_finished(), "expected no writer beside the reader");
-    drop(stays);
-    assert!(read(&client).is_held_by(&me).await.unwrap());
-    assert!(!writer.is_finished(), "expected no writer beside the forgotten reader");
-    read(&client).unlock(&me).await.unwrap();
-    serve(AT_ONCE, "the writer's turn", writer).await;
-    end(day, &[&client, &other]).await;
+    held.unlock().await.unwrap();
+    guard.unlock().await.unwrap();
+    end(day, &[&holder, &client, &other]).await;
 }
 
 /// Tries share the answer to one common attempt.
@@ -267,24 +158,6 @@ async fn tries_to_read_share_an_answer_though_its_reply_is_lost() {
             drop(guard);
         }
         end_free(day, &client, &other).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_attempts_over_a_silent_link_end_and_leave_nothing() {
-    for way in [Way::ToServer, Way::ToClient] {
-        let day = Day::begin();
-        let (proxy, client) = proxied(&day.server).await;
-        let other = day.bystander().await;
-        proxy.silence(way);
-        for one in tries(&client, 5) {
-            let answer = within(LIFE, "an answer", one).await.unwrap();
-            assert!(!matches!(answer, Ok(Some(_))), "{answer:?}");
-        }
-        proxy.heal();
-        serve(AT_ONCE, "the writer's turn", taker(&other)).await;
-        read(&client).try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
-        end(day, &[&client, &other]).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Many readers, dead or alive, and many waiting writers: a script counts fields beyond its batch, too.
+//! Many readers, dead or alive: a script counts fields beyond its batch, too.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use latchwork::LeaseId;
 use latchwork::backend::{Backend as _, Mode};
 use latchwork_conformance::commands::did_read;
 
-use super::super::stage::{LEASE, Stage, fields, id, lease_key};
+use super::super::stage::{LEASE, Stage, fields, id};
 
 fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
     (0..many).map(|client| id(0xdead_0000 + client, 1))
@@ -15,17 +15,6 @@ fn gone(many: u32) -> impl Iterator<Item = LeaseId> {
 /// Adds `many` readers whose leases are over.
 async fn dead_read(stage: &mut Stage, many: u32) {
     let () = stage.run(&format!("HSET {{}}{}", fields(gone(many), 1))).await;
-}
-
-/// Puts `many` writers of dead clients at the front of the queue.
-async fn dead_wait(stage: &mut Stage, many: u32) {
-    let (mut since, mut kept) = (Vec::new(), Vec::new());
-    for (number, waiter) in gone(many).enumerate() {
-        since.push(format!("{} {waiter}", number + 1));
-        kept.push(format!("{waiter} 9000000000000000:0"));
-    }
-    let () = stage.run(&format!("ZADD {{}}:latchwork:{{{{}}}}:rw_queue {}", since.join(" "))).await;
-    let () = stage.run(&format!("HSET {{}}:latchwork:{{{{}}}}:rw_positions {}", kept.join(" "))).await;
 }
 
 async fn assert_reads_alone(stage: &mut Stage, reader: &LeaseId) {
@@ -55,72 +44,6 @@ async fn reader_among_many_dead_ones_keeps_its_lock_from_a_writer() {
     stage.end().await;
 }
 
-#[tokio::test]
-async fn writer_behind_many_dead_readers_precedes_later_readers() {
-    let mut stage = Stage::read_write("rw:behind:gone").await;
-    let [reader, writer, late] = [1, 2, 3].map(|client| id(client, 1));
-    stage.read(&reader).await;
-    stage.wait(&writer, 0).await;
-    stage.listen(&writer).await;
-    dead_wait(&mut stage, 150).await;
-    assert!(stage.reader_waits(&late, None).await.is_some());
-    dead_wait(&mut stage, 150).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&[&writer]).await;
-    stage.release(&writer, None).await;
-}
-
-/// No writer arrives to remove them. A server stores a small hash differently from a large one.
-#[tokio::test]
-async fn arriving_readers_remove_many_dead_ones_among_live_readers() {
-    for alive in [100, 300] {
-        let mut stage = Stage::read_write(&format!("rw:crowd:{alive}")).await;
-        // Two dead readers beside each live one. Written by hand, so no script has looked yet.
-        let () = stage.run("HSET {} mode read").await;
-        let () = stage.run("PEXPIRE {} 600000").await;
-        for number in 1..=alive {
-            let reader = id(1, number);
-            let fields = format!("{reader} 1 {} 1 {} 1", id(8, number), id(9, number));
-            let () = stage.run(&format!("HSET {{}} {fields}")).await;
-            let () = stage.run(&format!("SET {} 1 PX 600000", lease_key(&reader.to_string(), 1))).await;
-        }
-        let fields: usize = stage.run("HLEN {}").await;
-        // One arriving reader of 32 looks; the others do not.
-        let mut comes = (1..2000).map(|number| id(2, number));
-        let taken_out = loop {
-            let comes = comes.next().expect("the dead stay");
-            stage.read(&comes).await;
-            let now: usize = stage.run("HLEN {}").await;
-            assert_eq!(stage.run::<usize>(&format!("HEXISTS {{}} {comes}")).await, 1);
-            assert!(stage.release_read(&comes).await);
-            if now <= fields {
-                break fields + 1 - now;
-            }
-        };
-        assert!(taken_out > 10, "{taken_out} of {}", 2 * alive);
-        assert_eq!(stage.readers().await.len() as u64, alive);
-        assert!(stage.force_release().await);
-    }
-}
-
-/// 60 readers fit into one page of the server, 300 take several.
-#[tokio::test]
-async fn each_reader_is_listed_once_however_many_read() {
-    for many in [60, 300] {
-        let mut stage = Stage::read_write(&format!("rw:list:{many}")).await;
-        for number in 1..=many {
-            stage.read(&id(1, number)).await;
-        }
-        let dead = [2, many].map(|number| lease_key(&id(1, number).to_string(), 1));
-        let () = stage.run(&format!("DEL {}", dead.join(" "))).await;
-        let mut readers: Vec<_> =
-            stage.readers().await.into_iter().map(|it| it.id.unwrap().number()).collect();
-        readers.sort_unstable();
-        assert_eq!(readers, (1..many).filter(|number| *number != 2).collect::<Vec<_>>());
-        assert!(stage.force_release().await);
-    }
-}
-
 /// A list takes several commands; when a reader leaves in between, the others move up.
 #[tokio::test]
 async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
@@ -142,23 +65,6 @@ async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
     }
     leave.await.unwrap();
     assert!(stage.force_release().await);
-}
-
-/// A newcomer with a long label makes the server reorder the readers.
-#[tokio::test]
-async fn live_reader_is_listed_while_the_server_reorders_readers() {
-    for round in 0..8 {
-        let stage = Stage::read_write(&format!("rw:list:anew:{round}")).await;
-        for number in 1..=110 {
-            stage.read(&id(1, number)).await;
-        }
-        let comes = format!("{}:{}", id(2, 1000), "l".repeat(40)).parse().unwrap();
-        let (listed, _) = tokio::join!(stage.readers(), stage.read(&comes));
-        let listed: HashSet<_> = listed.into_iter().map(|it| it.id.unwrap().number()).collect();
-        let missing: Vec<_> = (1..=110).filter(|number| !listed.contains(number)).collect();
-        assert!(missing.is_empty(), "{missing:?}");
-        assert!(stage.force_release().await);
-    }
 }
 
 /// A writer's field holds its number of holds, as a reader's field does.

@@ -105,36 +105,6 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     stage.end().await;
 }
 
-/// Otherwise a writer would enter beside the reader.
-#[tokio::test]
-async fn reader_among_a_crowd_of_the_dead_keeps_a_writer_out() {
-    let mut stage = Stage::read_write("rw:found:among").await;
-    let writer = id(1, 1);
-    // The order is unknown, and differs each time.
-    for client in 10..18 {
-        let dead = crowd(client, 400);
-        stage.put("read", &dead).await;
-        stage.lease(&dead[399], LEASE).await;
-        assert!(stage.wait(&writer, 0).await > KEPT);
-        assert!(stage.has(&dead[399]).await);
-        stage.clear().await;
-    }
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn reader_that_leaves_from_among_a_crowd_of_the_dead_did_read() {
-    let mut stage = Stage::read_write("rw:found:leaves").await;
-    for client in 10..18 {
-        let dead = crowd(client, 150);
-        stage.put("read", &dead).await;
-        stage.lease(&dead[75], LEASE).await;
-        assert!(stage.release_read(&dead[75].parse().unwrap()).await);
-        assert_eq!(stage.keys().await, [""; 0]);
-    }
-    stage.end().await;
-}
-
 #[tokio::test]
 async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
     let mut stage = Stage::read_write("rw:found:beside").await;
@@ -214,28 +184,6 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     stage.end().await;
 }
 
-/// Otherwise dead readers would stay as long as another one reads.
-#[tokio::test]
-async fn dead_readers_behind_live_ones_are_found_by_asking_writers() {
-    let mut stage = Stage::read_write("rw:found:behind").await;
-    let writer = id(1, 1);
-    // In one page of the server, where the latest fields stand last; and in many pages, in no order.
-    for (alive, dead) in [(100, 20), (200, 3000)] {
-        let alive = crowd(10, alive);
-        stage.put("read", &alive).await;
-        stage.revive(&alive).await;
-        stage.put("read", &crowd(11, dead)).await;
-        let mut asked = 0;
-        while stage.count().await > alive.len() + 1 + dead as usize / 2 {
-            assert!(stage.wait(&writer, 0).await > KEPT);
-            asked += 1;
-            assert!(asked < 1000, "expected the removal of the dead readers within 1000 attempts");
-        }
-        stage.clear().await;
-    }
-    stage.end().await;
-}
-
 /// During a snapshot the server keeps a large table for few fields, so its pages are almost empty.
 #[tokio::test]
 async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
@@ -282,30 +230,6 @@ async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
     let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
     assert_eq!(left(asked), None, "expected the free lock for the writer");
-}
-
-#[tokio::test]
-async fn lock_lasts_as_long_as_the_longest_lease_in_either_order() {
-    let mut stage = Stage::read_write("rw:whichever").await;
-    let [first, last, leaves, cut] = [1, 2, 3, 4].map(|client| id(client, 1));
-    for [long, short] in [[4, 2], [2, 4]] {
-        for (reader, times) in [(&first, long), (&last, short), (&leaves, 9)] {
-            stage.read_for(reader, LEASE * times).await;
-        }
-        assert!(stage.release_read(&leaves).await);
-        stage.assert_lasts("{}", LEASE * 4).await;
-        // Redisson's watchdog sets the lock's end to its own timeout.
-        stage.read(&cut).await;
-        let () = stage.run("PEXPIRE {} 90000").await;
-        assert!(stage.release_read(&cut).await);
-        let lasts: u64 = stage.run("PTTL {}").await;
-        assert!(
-            Duration::from_millis(lasts) > LEASE,
-            "expected the lock to last as long as the longest lease, and it ends in {lasts} ms"
-        );
-        assert!(stage.release_read(&first).await && stage.release_read(&last).await);
-    }
-    stage.end().await;
 }
 
 /// The time of a script's keys may be a millisecond behind the time of its fields.
@@ -364,6 +288,24 @@ async fn forced_unlock_removes_a_reader_while_another_may_come() {
     stage.end().await;
 }
 
+#[tokio::test]
+async fn writer_asks_once_the_turn_of_dead_or_absent_readers_is_over() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut stage = Stage::read_write("rw:inturn:dead").await;
+    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
+    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
+    stage.assert_lasts("{}", LEASE).await;
+    let () = stage.run(&format!("DEL {}", lease_key(&came.to_string(), 1))).await;
+    assert!(left(stage.ask(&writer, Some(position(9))).await.unwrap()).is_none_or(|left| left <= SECOND));
+    // Backdate the start of the turn by two seconds.
+    let () = stage.run("ZINCRBY {}:latchwork:{{}}:rw_turn -2000000 phase").await;
+    stage.take(&writer).await;
+    stage.release(&writer, None).await;
+    assert!(!stage.release_read(&late).await);
+    let _ = stage.heard().await;
+    stage.end().await;
+}
+
 /// All readers would ask in vain.
 #[tokio::test]
 async fn readers_kept_out_by_others_are_not_told_of_a_leaving_writer() {
@@ -398,23 +340,5 @@ async fn readers_kept_out_by_others_are_not_told_of_a_leaving_writer() {
     stage.assert_heard(&["1"]).await;
     assert!(!stage.release_read(&reader).await);
     assert!(stage.release_read(&holder).await);
-    stage.end().await;
-}
-
-#[tokio::test]
-async fn writer_asks_once_the_turn_of_dead_or_absent_readers_is_over() {
-    const SECOND: Duration = Duration::from_secs(1);
-    let mut stage = Stage::read_write("rw:inturn:dead").await;
-    let [holder, writer, came, late] = [1, 2, 3, 4].map(|client| id(client, 1));
-    in_turn(&mut stage, [&holder, &writer, &came, &late]).await;
-    stage.assert_lasts("{}", LEASE).await;
-    let () = stage.run(&format!("DEL {}", lease_key(&came.to_string(), 1))).await;
-    assert!(left(stage.ask(&writer, Some(position(9))).await.unwrap()).is_none_or(|left| left <= SECOND));
-    // Backdate the start of the turn by two seconds.
-    let () = stage.run("ZINCRBY {}:latchwork:{{}}:rw_turn -2000000 phase").await;
-    stage.take(&writer).await;
-    stage.release(&writer, None).await;
-    assert!(!stage.release_read(&late).await);
-    let _ = stage.heard().await;
     stage.end().await;
 }

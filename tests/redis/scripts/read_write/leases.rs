@@ -6,7 +6,7 @@ use latchwork::LeaseId;
 use latchwork::backend::Mode;
 
 use super::super::stage::{KEPT, LEASE, Stage, id, lease_key};
-use latchwork_conformance::commands::{Commands as _, RELEASED, left};
+use latchwork_conformance::commands::{Commands as _, left};
 
 #[tokio::test]
 async fn lock_is_written_as_redisson_does() {
@@ -66,28 +66,6 @@ async fn lock_of_many_readers_lasts_as_long_as_leases_no_release_read() {
         );
     }
     assert!(stage.force_release().await);
-}
-
-/// A remaining field would count as a writer's, and the next writer would be the second.
-#[tokio::test]
-async fn writer_leaving_the_lock_to_many_own_readers_leaves_no_field() {
-    let mut stage = Stage::read_write("rw:leaves:crowd").await;
-    let writer = id(1, 1);
-    // Each round looks at other readers.
-    for _ in 0..3 {
-        stage.take(&writer).await;
-        for number in 2..=500 {
-            stage.read_beside(&id(1, number), &writer).await;
-        }
-        assert_eq!(stage.release(&writer, None).await, RELEASED);
-        assert!(!stage.run::<bool>(&format!("HEXISTS {{}} {writer}:write")).await);
-        assert_eq!(
-            stage.run::<usize>("HLEN {}").await,
-            500,
-            "expected the fields of 499 readers and the mode"
-        );
-        assert!(stage.force_release().await);
-    }
 }
 
 /// With a reader the write lease ends by the writer's field, and no earlier than the key would have.

@@ -23,32 +23,6 @@ async fn reader_of_a_vanished_lock_holds_nothing_despite_its_lease() {
     stage.end().await;
 }
 
-/// The lease lost its end by `PERSIST`.
-#[tokio::test]
-async fn reader_with_an_endless_lease_reads_on_and_leaves_normally() {
-    let mut stage = Stage::read_write("rw:reads:on").await;
-    let (reader, writer, other) = (id(1, 1), id(2, 1), id(3, 1));
-    stage.read(&reader).await;
-    stage.wait(&writer, 0).await;
-    stage.listen(&writer).await;
-    let lease = lease_key(&reader.to_string(), 1);
-    let () = stage.run(&format!("PERSIST {lease}")).await;
-    // A current reader does not wait behind the writer.
-    assert_eq!(stage.reader_waits(&reader, None).await, None);
-    assert!(stage.release_read(&reader).await);
-    stage.assert_granted(&[&writer]).await;
-    assert_eq!(stage.keys().await, ["rw:reads:on"]);
-    stage.release(&writer, None).await;
-    // The others read on for as long as their own leases last.
-    stage.read_for(&reader, LEASE * 9).await;
-    stage.read_for(&other, LEASE).await;
-    let () = stage.run(&format!("PERSIST {lease}")).await;
-    assert!(stage.release_read(&reader).await);
-    stage.assert_lasts("{}", LEASE).await;
-    assert!(stage.release_read(&other).await);
-    stage.end().await;
-}
-
 /// For example one that died with a long lease.
 #[tokio::test]
 async fn lock_that_waits_for_readers_lasts_no_longer_than_their_turn() {

@@ -1,10 +1,7 @@
 //! The scripts of read-write locks, and the states before their calls.
 
-use redis::Value;
-
 use super::{
-    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, SHORT, Stage, TAKE_FREE, THEM, US, find, run,
-    script, state,
+    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, Released, SHORT, TAKE_FREE, THEM, US, script,
 };
 
 pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
@@ -197,23 +194,12 @@ pub(super) fn found() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// Otherwise a full server would block the release.
-#[test]
-fn reader_leaves_the_lock_to_another_on_a_server_without_memory() {
-    let Stage { mut admin, mut user, server: _server } = Stage::set();
-    find(&mut admin, &READ_ON);
-    let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] };
-    assert_eq!(release.run(&mut user).unwrap(), Value::Int(1));
-    assert_eq!(state(&mut admin)[LOCK].0, ["1", NEXT, "mode", "read"]);
-}
-
-#[test]
-fn writer_leaves_the_lock_to_strangers_without_server_memory() {
-    let Stage { mut admin, mut user, server: _server } = Stage::set();
-    find(&mut admin, &[HELD[1], &["PEXPIRE {s}lock 60000"]].concat());
-    let () = run(&mut admin, "CONFIG SET maxmemory 1");
-    let release = Call { text: RELEASE, keys: KEYS, args: args!["1", US] };
-    assert_eq!(release.run(&mut user).unwrap(), Value::Int(2));
-    assert!(state(&mut admin).is_empty());
+/// A reader leaves the lock to another one, and a writer to strangers.
+pub(super) fn without_memory() -> [Released; 2] {
+    let reads = Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] };
+    let writes = Call { text: RELEASE, keys: KEYS, args: args!["1", US] };
+    [
+        (reads, READ_ON.to_vec(), 1, Some(vec!["1", NEXT, "mode", "read"])),
+        (writes, [HELD[1], &["PEXPIRE {s}lock 60000"]].concat(), 2, None),
+    ]
 }
