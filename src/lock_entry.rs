@@ -94,7 +94,8 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// * At [`Effects::look_at`] the client calls [`tick`](Self::tick), which ends leases, supersedes waiters
 ///   that are not polled, and returns the renewal to send.
 /// * The client repeats a release until the store answers or the lease is over.
-/// * If [`Effects::wakes_sleepers`] is true, the client wakes all sleepers of the latch by `latch().release_all()`.
+/// * If [`Effects::wakes_sleepers`] is true, the client wakes all sleepers of the latch by
+///   `latch().release_all()`.
 /// * No command may shorten a lease at the store. An unanswered command may run late: a hold ends at the
 ///   earliest possible end of its lease, and a release is repeated until the latest.
 ///
