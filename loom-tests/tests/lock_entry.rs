@@ -34,7 +34,7 @@ model! {
     newcomer_is_told_of_the_release_that_it_waits_for {
         let (entry, now) = left();
         let releases = Arc::clone(&entry);
-        let releaser = start(move || releases.returned(0, now, &mut Effects::default()));
+        let releaser = start(move || releases.appoint_next(0, now, &mut Effects::default()));
         let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         releaser.join().unwrap();
         match entered {
@@ -53,14 +53,14 @@ model! {
     /// A newcomer's call claims the entry while another enters: one asks the store, and the other waits.
     newcomer_asks_alone {
         let (entry, now) = left();
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let claims = Arc::clone(&entry);
         let claimer = start(move || claims.claims());
         let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         let claimed = claimer.join().unwrap();
         assert_ne!(claimed, matches!(entered, Turn::Head(_)), "two ask, or none");
         let Turn::Queued(ticket) = entered else { return };
-        drop(effects_of(|effects| entry.returned(0, now, effects)));
+        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
         assert!(matches!(told, Some(Turn::Head(_))), "it waits for ever");
     }
@@ -76,7 +76,7 @@ model! {
         let releaser = start(move || {
             // SAFETY: this call has claimed the entry, and the other thread reads only after claiming it.
             released.with_mut(|held| unsafe { *held = false });
-            releases.returned(0, now, &mut Effects::default());
+            releases.appoint_next(0, now, &mut Effects::default());
         });
         let enters = || with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0;
         if entry.claims() || matches!(enters(), Turn::Head(_)) {

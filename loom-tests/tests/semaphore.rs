@@ -417,6 +417,25 @@ model! {
 }
 
 model! {
+    /// The capacity rises and falls while a permit is held: no drain ends, as the permit never counts as free.
+    changing_capacity_ends_no_drain with 1 less {
+        let semaphore = Arc::new(AsyncSemaphore::new(1));
+        let held = semaphore.try_acquire().unwrap();
+        let resizer = spawn(&semaphore, |semaphore| {
+            semaphore.set_capacity(2);
+            semaphore.set_capacity(1);
+        });
+        let mut drained = Box::pin(semaphore.drain());
+        assert!(!is_ready(&mut drained), "drained with a held permit");
+        resizer.join().unwrap();
+        assert!(!is_ready(&mut drained), "drained with a held permit");
+        drop(held);
+        assert!(is_ready(&mut drained), "drains on without a held permit");
+    }
+    fails_if_the_consumption_is_read_once: HeldReadOnce, "drained with a held permit";
+}
+
+model! {
     /// Two tasks begin to drain at once, and meet the last release: both end, though one is not polled while
     /// the other waits.
     last_release_ends_each_drain with 2 less {

@@ -41,6 +41,8 @@ pub(super) struct AcquireParams<'a> {
     pub(super) lease: Lease,
     pub(super) fenced: bool,
     pub(super) wait: Option<Duration>,
+    /// The call began before the client was drained.
+    pub(super) is_admitted: bool,
 }
 
 enum End {
@@ -210,7 +212,7 @@ impl<'a> AcquireParams<'a> {
     #[inline]
     fn check_admitted(&self, now: Moment) -> Result<(), LockError> {
         let entry = self.entry;
-        if !entry.context.is_draining() {
+        if self.is_admitted || !entry.context.is_draining() {
             return Ok(());
         }
         entry.context.check()?;

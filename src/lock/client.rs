@@ -309,9 +309,8 @@ impl LockClient {
     /// Refuses new acquisitions from now on, serves the waiting ones, and then [shuts down](Self::shutdown).
     /// Both end after `limit` at the latest, with an error for acquisitions that still wait.
     ///
-    /// An owner that holds a lock can take the same lock again until all is given back. A
-    /// [`MultiLock`] that waits is served one name, and refused the others. Call `drain` when the process is
-    /// told to end, as by SIGTERM ([`drain_on_sigterm`]).
+    /// An owner that holds a lock can take the same lock again until all is given back. Call `drain` when the
+    /// process is told to end, as by SIGTERM ([`drain_on_sigterm`]).
     ///
     /// [`drain_on_sigterm`]:
     /// https://github.com/latchwork/latchwork/blob/main/examples/recipes/src/bin/drain_on_sigterm.rs

@@ -19,7 +19,7 @@ use crate::lock_entry::{
 };
 use crate::support::foreign;
 use crate::support::sync::Mutex;
-use crate::support::sync::atomic::{AtomicBool, Ordering};
+use crate::support::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use self::abandon_guard::Abandonable;
 use self::deadlines::Due;
@@ -61,6 +61,8 @@ struct Rare {
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     named_listening: Mutex<Option<Listening>>,
+    /// Count of sets that wait for this name, and have given back the names that they had.
+    waiting_bare: AtomicUsize,
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
 }
@@ -310,6 +312,19 @@ impl Entry {
 
     pub(super) fn take_kept(&self) -> Option<Listening> {
         self.rare.get()?.named_listening.lock().take()
+    }
+
+    /// True if a set waits that has given back the names that it had.
+    pub(super) fn is_waited_for_bare(&self) -> bool {
+        // Ordering: Relaxed, a hint: a set that misses it keeps its names for a while.
+        self.rare.get().is_some_and(|rare| rare.waiting_bare.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Counts a set that has given back the names that it had, until the returned value is dropped.
+    pub(super) fn wait_bare(&self) -> OnDrop<impl FnOnce() + Send> {
+        // Ordering: Relaxed, as above.
+        self.rare().waiting_bare.fetch_add(1, Ordering::Relaxed);
+        OnDrop(Some(|| _ = self.rare().waiting_bare.fetch_sub(1, Ordering::Relaxed)))
     }
 
     fn rare(&self) -> &Rare {

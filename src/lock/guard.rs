@@ -236,7 +236,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, or not polling it, does not keep the lock: the background finishes the release.
+    /// Dropping the future, or not polling it after its first poll, does not keep the lock: the background
+    /// finishes the release.
     ///
     /// # Errors
     ///

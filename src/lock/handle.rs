@@ -174,7 +174,7 @@ impl Lock {
     /// lock. [`LockError::Upgrade`] if the owner reads and asks to write. [`LockError::ShutDown`],
     /// [`RuntimeEnded`](LockError::RuntimeEnded), [`Forked`](LockError::Forked) if the client is unusable.
     pub fn lock(&self) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::Watched, None, only_the_lock)
+        self.acquire(Lease::Watched, None, false, only_the_lock)
     }
 
     /// As [`lock`](Self::lock), with a lease of the caller's own, which is not renewed.
@@ -189,7 +189,7 @@ impl Lock {
     ///
     /// Those of [`lock`](Self::lock), and [`LockError::Lease`] if the lease is invalid, or over too early.
     pub fn lock_with_lease(&self, lease: Duration) -> impl Future<Output = Result<Guard, LockError>> {
-        self.acquire(Lease::For(lease), None, only_the_lock)
+        self.acquire(Lease::For(lease), None, false, only_the_lock)
     }
 
     /// Takes the lock if it is free now. The watchdog renews the lease while the guard lives.
@@ -244,17 +244,19 @@ impl Lock {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> impl Future<Output = Result<Option<Guard>, LockError>> {
-        self.acquire(lease.into(), Some(wait), || None)
+        self.acquire(lease.into(), Some(wait), false, || None)
     }
 
     pub(super) fn acquire<O: From<Guard>>(
         &self,
         lease: Lease,
         wait: Option<Duration>,
+        is_admitted: bool,
         time_over: impl FnOnce() -> O,
     ) -> impl Future<Output = Result<O, LockError>> {
         let owner = self.owner.map(|owner| owner.number);
-        let wanted = AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait };
+        let wanted =
+            AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait, is_admitted };
         trace::acquiring(self.name().as_str(), wanted.acquire(time_over))
     }
 

@@ -105,28 +105,27 @@ impl MultiGuard {
         Ok(())
     }
 
-    /// Gives all locks back, each as [`Guard::unlock`] does, up to 64 at once.
+    /// Gives all locks back, each as [`Guard::unlock`] does.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future, or not polling it, does not keep the locks: the background finishes the releases.
+    /// Dropping the future, or not polling it after its first poll, does not keep the locks: the background
+    /// finishes the releases.
     ///
     /// # Errors
     ///
     /// Those of [`Guard::unlock`], which tells their meaning for the work. All locks are given back, whatever
     /// fails. Of several errors, the first by name that tells of work without protection, or else the first.
     pub async fn unlock(self) -> Result<(), LockError> {
-        let (mut guards, mut outcome) = (self.guards.into_iter(), Ok(()));
-        while guards.len() > 0 {
-            for unlocked in join(guards.by_ref().take(AT_ONCE).map(Guard::unlock)).await {
-                outcome = match (outcome, unlocked) {
-                    (Ok(()), unlocked) => unlocked,
-                    (Err(first), Err(worse)) if is_of_release_only(&first) && !is_of_release_only(&worse) => {
-                        Err(worse)
-                    }
-                    (outcome, _) => outcome,
-                };
-            }
+        let mut outcome = Ok(());
+        for unlocked in join(self.guards.into_iter().map(Guard::unlock)).await {
+            outcome = match (outcome, unlocked) {
+                (Ok(()), unlocked) => unlocked,
+                (Err(first), Err(worse)) if is_of_release_only(&first) && !is_of_release_only(&worse) => {
+                    Err(worse)
+                }
+                (outcome, _) => outcome,
+            };
         }
         outcome
     }
@@ -166,17 +165,24 @@ impl MultiGuard {
     }
 }
 
-/// Awaits all futures. Each wake-up polls all that are pending, so the caller passes [`AT_ONCE`] at most.
+/// Awaits all futures, begun in order at the first poll. Each later poll goes to the first [`AT_ONCE`] that
+/// are pending: any other wakes the task, too, and polls of all would be as many as the square of their number.
 pub(super) async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    let mut at_once = usize::MAX;
     poll_fn(|task| {
         let mut polled = Poll::Ready(());
-        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+        let mut pending = all.iter_mut().filter(|(_, output)| output.is_none());
+        let mut left = at_once;
+        while left > 0
+            && let Some((future, output)) = pending.next()
+        {
             match future.as_mut().poll(task) {
                 Poll::Ready(ready) => *output = Some(ready),
-                Poll::Pending => polled = Poll::Pending,
+                Poll::Pending => (polled, left) = (Poll::Pending, left - 1),
             }
         }
+        at_once = AT_ONCE;
         polled
     })
     .await;

@@ -17,7 +17,9 @@ use crate::lock::lease::Lease;
 use crate::lock::multi_guard::{AT_ONCE, MultiGuard, join};
 use crate::lock::name::LockName;
 
-/// Longest time for which an acquisition keeps names while it waits for another name.
+/// Time for which an acquisition keeps names while it waits for another name. Each time that the acquisition
+/// gave its names back doubles the time of the same call, up to the longest, so that no call starves.
+const KEPT: Duration = Duration::from_millis(50);
 const LONGEST_KEPT: Duration = Duration::from_secs(1);
 
 /// Several locks as one: taken together, all or none.
@@ -55,8 +57,9 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// names that wait for a further name. First an acquisition tries all names at once: over Redis, up to 64
 /// names take one round trip. If some are held, it keeps the names before the first held name, by the order
 /// of [`LockName`], gives the others back, and waits for that name in its queue. If the wait takes longer
-/// than half a second to a second, at random, the acquisition gives all names back and waits on with none,
-/// keeping its position in the queue. Redisson's `RMultiLock` takes its locks one by one in the order given,
+/// than 50 ms, the acquisition gives all names back and waits on with none, keeping its position in the queue;
+/// and so do at once the sets of the same client that come to wait behind. Each time doubles the 50 ms of the
+/// same call, up to a second. Redisson's `RMultiLock` takes its locks one by one in the order given,
 /// and unlocks all and starts over when a time limit ends.
 ///
 /// What the caller holds by other guards is not given back. Two tasks that each hold a lock outside of the
@@ -65,9 +68,9 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// # Fairness
 ///
 /// A set waits in the queue of one name at a time, as any waiter of that name. A set that waits for no name
-/// for longer than half a second takes its names one after the other, each in turn. A set that waits longer
-/// gives its earlier names back, and may starve if they are seldom free when the turn comes. While a set
-/// waits, others wait for its earlier names, for a second at most each time. A name that is had too early,
+/// for longer than 50 ms takes its names one after the other, each in turn. A set that waits longer gives its
+/// earlier names back, and has to wait longer if they are seldom free when the turn comes. While a set waits,
+/// others wait for its earlier names, for a second at most each time. A name that is had too early,
 /// and given back, loses its turn, also of a fair lock. [`try_lock`](Self::try_lock) overtakes no waiter; of
 /// two tries at the same moment, in different clients, none may have all names.
 ///
@@ -217,7 +220,17 @@ impl MultiLock {
         let entry = &self.locks[0].entry;
         let ends = wait.filter(|wait| !wait.is_zero()).map(|wait| entry.now() + wait);
         let ends = ends.unwrap_or(Moment::NEVER);
-        let mut call = Call { locks: &self.locks, lease, wait, ends, was_refused: false, has_waited: false };
+        let is_admitted = !entry.context.is_draining();
+        let mut call = Call {
+            locks: &self.locks,
+            lease,
+            wait,
+            ends,
+            was_refused: false,
+            has_waited: false,
+            kept: KEPT,
+            is_admitted,
+        };
         let mut superseded = 0;
         loop {
             // In a child the mutexes may stay locked forever.
@@ -234,13 +247,7 @@ impl MultiLock {
                 return Ok(None);
             }
             let guards: Vec<Guard> = held.lock().drain(..).flatten().collect();
-            match guards.iter().try_for_each(Guard::lasts) {
-                Ok(()) => return Ok(Some(MultiGuard::new(guards))),
-                // Leases that do not outlast the tries would be asked for without end.
-                Err(error) if !call.has_waited => return Err(error),
-                // A lease ended while the call waited for another name.
-                Err(_) => {}
-            }
+            return Ok(Some(MultiGuard::new(guards)));
         }
     }
 }
@@ -256,6 +263,9 @@ struct Call<'a> {
     was_refused: bool,
     /// The call has waited for a name since the first name in hand.
     has_waited: bool,
+    /// Time for which the next wait keeps names.
+    kept: Duration,
+    is_admitted: bool,
 }
 
 impl Call<'_> {
@@ -292,7 +302,16 @@ impl Call<'_> {
                     break;
                 }
             }
-            let Some(first) = first else { return Ok(true) };
+            let Some(first) = first else {
+                match self.lasts(&held) {
+                    Ok(()) => return Ok(true),
+                    // A lease ended while the call waited for another name.
+                    Err(_) if self.has_waited => self.has_waited = false,
+                    // Leases that do not outlast the tries would be asked for without end.
+                    Err(error) => return Err(error),
+                }
+                continue;
+            };
             keep(&held, first);
             let now = context.now();
             let wait = self.ends.saturating_duration_since(now);
@@ -312,6 +331,12 @@ impl Call<'_> {
         }
     }
 
+    /// Fails if a lease in hand is over.
+    fn lasts(&self, held: &Weak<Held>) -> Result<(), LockError> {
+        let Some(held) = held.upgrade() else { return Ok(()) };
+        held.lock().iter().flatten().try_for_each(Guard::lasts)
+    }
+
     /// True if a try that failed counts as refused. As with a single lock, a call with a limit outwaits a
     /// store that is gone, and a call without a limit once it waits.
     fn outwaits(&self, error: &LockError) -> bool {
@@ -325,29 +350,37 @@ impl Call<'_> {
 
     /// Tries one lock, and keeps its guard; false if another owner has the lock.
     async fn try_one(&self, at: usize, held: &Weak<Held>) -> Result<bool, LockError> {
-        let guard: Option<Guard> = self.locks[at].acquire(self.lease, Some(Duration::ZERO), || None).await?;
+        let guard: Option<Guard> =
+            self.locks[at].acquire(self.lease, Some(Duration::ZERO), self.is_admitted, || None).await?;
         Ok(guard.map(|guard| put(held, at, guard)).is_some())
     }
 
     /// Waits for one lock, at first with the locks before in hand.
     async fn wait_for(
-        &self,
+        &mut self,
         at: usize,
         now: Moment,
         wait: Duration,
         held: &Weak<Held>,
     ) -> Result<Option<Guard>, LockError> {
-        let context = &self.locks[at].entry.context;
-        let mut turn = Box::pin(self.locks[at].acquire(self.lease, Some(wait), || None));
-        if at > 0 {
+        let (lock, context) = (&self.locks[at], &self.locks[at].entry.context);
+        let mut turn = Box::pin(lock.acquire(self.lease, Some(wait), self.is_admitted, || None));
+        if at == 0 {
+            return turn.await;
+        }
+        // Behind a set that has given its names back, the names before would be kept for nothing, and each
+        // set of a queue would keep them in turn.
+        if !lock.entry.is_waited_for_bare() {
             // At random: two tasks that give way at the same moment would meet again.
             let random = foreign::call("a random number", || context.store.random()).unwrap_or_default();
-            let kept = LONGEST_KEPT.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64));
+            let kept = self.kept.mul_f64(0.5 + 0.5 * (random as f64 / u64::MAX as f64));
             if let Some(taken) = context.until(now + kept, turn.as_mut()).await {
                 return taken;
             }
-            keep(held, 0);
+            self.kept = LONGEST_KEPT.min(self.kept * 2);
         }
+        keep(held, 0);
+        let _waits = lock.entry.wait_bare();
         turn.await
     }
 
@@ -368,14 +401,14 @@ impl Call<'_> {
 }
 
 fn has(held: &Weak<Held>, at: usize) -> bool {
-    held.upgrade().is_some_and(|held| held.lock()[at].is_some())
+    held.upgrade().is_some_and(|held| held.lock()[at].as_ref().is_some_and(|guard| guard.lasts().is_ok()))
 }
 
 /// Keeps the guard; gives the lock back if the watchdog has taken the other guards away.
 fn put(held: &Weak<Held>, at: usize, guard: Guard) {
     let Some(held) = held.upgrade() else { return };
-    // The place is empty: no guard, whose drop would call wakers, is dropped under the mutex.
-    held.lock()[at] = Some(guard);
+    // Dropping a guard calls wakers, so a guard whose lease is over leaves the mutex first.
+    let _ended = { held.lock()[at].replace(guard) };
 }
 
 /// Gives back the locks from `first` on. Dropping a guard calls wakers, so the guards leave the mutex first.

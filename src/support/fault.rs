@@ -99,6 +99,8 @@ faults! {
         LastReleaseNotTold,
         /// A draining task counts the held permits before it publishes where it waits.
         CountsBeforePlace,
+        /// Held permits are counted though the consumption has changed meanwhile.
+        HeldReadOnce,
         /// A call that may bring back the last permit counts before it knows that the semaphore is closed.
         CountsWhileOpen,
         /// A dropped semaphore does not free its queue.

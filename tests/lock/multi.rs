@@ -152,6 +152,45 @@ fn cycle_through_a_holder_of_a_single_name_dissolves() {
     assert!(now(poll(late)).is_ok());
 }
 
+/// Each set kept `a` in vain for its own time: a waiter of `a` alone waited for all sets before it.
+#[test]
+fn set_behind_one_that_gave_its_names_back_keeps_none() {
+    let (clock, ours, theirs) = two_clients();
+    let elsewhere = ready(lock(&theirs, "b").lock()).unwrap();
+    let names = set(&ours, "a b");
+    let mut sets: Vec<_> = (0..16).map(|_| Box::pin(names.lock())).collect();
+    assert!(sets.iter_mut().all(|set| poll(set.as_mut()).is_pending()));
+    let single = lock(&ours, "a");
+    let mut waits = pin!(single.lock());
+    assert!(poll(waits.as_mut()).is_pending(), "expected the first set to keep its first name");
+    clock.advance(Duration::from_millis(51));
+    // Each set hands `a` to the next.
+    for set in &mut sets {
+        assert!(poll(set.as_mut()).is_pending());
+    }
+    drop(now(poll(waits.as_mut())).unwrap());
+    drop(elsewhere);
+    for set in &mut sets {
+        drop(now(poll(set.as_mut())).unwrap());
+    }
+    assert_eq!(held(&ours), "");
+}
+
+#[test]
+fn waiting_set_is_served_by_a_drain() {
+    let (_, ours, theirs) = two_clients();
+    let elsewhere = ready(lock(&theirs, "b").lock()).unwrap();
+    let names = set(&ours, "a b c");
+    let mut waits = pin!(names.lock());
+    assert!(poll(waits.as_mut()).is_pending());
+    let mut drain = pin!(ours.drain(Duration::from_secs(3600)));
+    assert!(poll(drain.as_mut()).is_pending());
+    assert!(matches!(ready(names.lock()), Err(LockError::ShutDown)));
+    drop(elsewhere);
+    drop(now(poll(waits.as_mut())).unwrap());
+    ready(drain).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sets_in_clashing_orders_exclude_each_other_and_finish() {
     let local = Local::new();
@@ -319,6 +358,21 @@ impl Wake for Asleep {
         // Ordering: SeqCst for simplicity; a test needs no less.
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// The name just had was given back with the name whose lease had ended.
+#[test]
+fn name_in_hand_outlives_the_end_of_another_names_lease() {
+    let (clock, ours, theirs) = two_clients();
+    let names = set(&ours, "a b");
+    let elsewhere = ready(lock(&theirs, "b").lock()).unwrap();
+    let mut waits = pin!(names.lock_with_lease(Duration::from_millis(20)));
+    assert!(poll(waits.as_mut()).is_pending());
+    clock.advance(Duration::from_millis(21));
+    drop(elsewhere);
+    let guard = now(poll(waits)).unwrap();
+    assert!(guard.is_held());
+    assert_eq!(lock(&ours, "b").stats().acquisitions, 1);
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod linger;
 mod multi;
 mod names;
 mod other_kinds;
+#[path = "../polled/mod.rs"]
+mod polled;
 mod redisson;
 mod scripts;
 mod suite;

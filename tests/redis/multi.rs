@@ -1,6 +1,7 @@
 //! Several names at once, over a server.
 
 use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
 use latchwork::redis::Redis;
@@ -9,6 +10,7 @@ use latchwork_testkit::RedisServer;
 
 use crate::by_hand::{calls, run};
 use crate::clashing::{self, set};
+use crate::polled::poll;
 
 crate::waiting::waiting_for!(Duration::from_secs(60));
 
@@ -36,6 +38,20 @@ async fn sets_of_two_clients_in_clashing_orders_finish() {
     for client in &clients {
         client.shutdown(Duration::from_secs(60)).await.unwrap();
     }
+}
+
+/// The releases of the 65th name and those behind began only when the first 64 were answered.
+#[tokio::test]
+async fn unlock_that_is_polled_once_gives_all_names_back() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let locks: Vec<_> = (0..100).map(|number| client.get_lock(&number.to_string()).unwrap()).collect();
+    let guard = client.get_multi_lock(&locks).unwrap().lock().await.unwrap();
+    let mut unlock = pin!(guard.unlock());
+    assert!(poll(unlock.as_mut()).is_pending());
+    eventually("all given back", async || run::<usize>(&server, "DBSIZE").await == 0).await;
+    assert_eq!(client.held().len(), 0);
+    soon("the answers", unlock).await.unwrap();
 }
 
 #[tokio::test]

@@ -219,16 +219,46 @@ impl Engine {
         self.capacity.load(Ordering::Relaxed).max(0) as usize
     }
 
-    /// Returns the number of permits that exist and are not free, as far as the capacity is right.
+    /// Returns the number of permits that exist and are not free, as far as the capacity is right; never too
+    /// few, or a drain would end too early.
+    ///
+    /// A capacity rises before its permits are credited, and falls after its permits are consumed. So the
+    /// capacity is read after the credit, and the consumption, which only grows, must not have changed then.
     pub(in super::super) fn held(&self) -> usize {
-        // Ordering: Relaxed, as above.
-        (self.capacity.load(Ordering::Relaxed) as i64 - self.free()).max(0) as usize
+        let held = |credited, consumed| {
+            // Ordering: Acquire: the next read sees the consumption before a lower capacity.
+            self.capacity.load(Ordering::Acquire) as i64 - free(credited, consumed)
+        };
+        loop {
+            let end = self.end();
+            let is_same = |end| self.end() == end || fault!(HeldReadOnce);
+            let found = match end.is_queued() {
+                false => Some(held(self.credited(), end.consumed())).filter(|_| is_same(end)),
+                true => self.settled(|settled| match settled {
+                    Settled::Blocked { first, word, credited, consumed } => {
+                        let consumed_first = consumed.wrapping_add(first.wants(word).1);
+                        // Permits too few for the waiter count as held.
+                        let too_few = free(credited, consumed_first).max(0);
+                        let held = held(credited, consumed_first) + too_few;
+                        (first.load() == word).then_some(held)
+                    }
+                    // On this walk the tail cannot go and come back, so an equal word has not changed.
+                    Settled::All { end, consumed, .. } => {
+                        Some(held(self.credited(), consumed)).filter(|_| is_same(end))
+                    }
+                    Settled::Free | Settled::Spent | Settled::Full => None,
+                }),
+            };
+            if let Some(held) = found {
+                return held.max(0) as usize;
+            }
+        }
     }
 
     /// Lowers the capacity by `permits`, taken and never to come back.
     pub(in super::super) fn forget(&self, permits: usize) {
-        // Ordering: Relaxed, as above.
-        self.capacity.fetch_sub(permits as isize, Ordering::Relaxed);
+        // Ordering: Release: `held` sees the permits' consumption with the lower capacity.
+        self.capacity.fetch_sub(permits as isize, Ordering::Release);
         self.end_drain();
     }
 
@@ -246,8 +276,8 @@ impl Engine {
                 self.reduce(less - reduced);
                 reduced = less;
             }
-            // Ordering: Relaxed, as above.
-            match self.capacity.compare_exchange(before, to, Ordering::Relaxed, Ordering::Relaxed) {
+            // Ordering: Release, as in `forget`. Relaxed on failure, as above.
+            match self.capacity.compare_exchange(before, to, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => before = now,
             }
