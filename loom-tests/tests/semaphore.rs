@@ -436,6 +436,20 @@ model! {
 }
 
 model! {
+    /// Another permit is taken and forgotten while a permit is held and counted.
+    held_permit_counts_beside_forgotten_one {
+        let semaphore = Arc::new(AsyncSemaphore::new(2));
+        let held = semaphore.try_acquire().unwrap();
+        let forgetter = spawn(&semaphore, |semaphore| semaphore.try_acquire().unwrap().forget());
+        assert!(semaphore.held() >= 1, "a held permit does not count");
+        forgetter.join().unwrap();
+        drop(held);
+        assert_eq!((semaphore.held(), semaphore.capacity()), (0, 1));
+    }
+    fails_if_the_consumption_is_read_once: HeldReadOnce, "a held permit does not count";
+}
+
+model! {
     /// Two tasks begin to drain at once, and meet the last release: both end, though one is not polled while
     /// the other waits.
     last_release_ends_each_drain with 2 less {
