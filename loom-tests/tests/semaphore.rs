@@ -417,7 +417,7 @@ model! {
 }
 
 model! {
-    /// The capacity rises and falls while a permit is held: no drain ends, as the permit never counts as free.
+    /// The capacity rises and falls while a permit is held: no drain ends, as the permit always counts.
     changing_capacity_ends_no_drain with 1 less {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let held = semaphore.try_acquire().unwrap();
