@@ -166,7 +166,7 @@ impl MultiGuard {
 }
 
 /// Awaits all futures, begun in order at the first poll. Each later poll goes to the first [`AT_ONCE`] that
-/// are pending: any other wakes the task, too, and polls of all would be as many as the square of their number.
+/// are pending: polls of all at each wake-up would be as many as the square of their number.
 pub(super) async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     let mut at_once = usize::MAX;

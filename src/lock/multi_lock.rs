@@ -57,9 +57,9 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// names that wait for a further name. First an acquisition tries all names at once: over Redis, up to 64
 /// names take one round trip. If some are held, it keeps the names before the first held name, by the order
 /// of [`LockName`], gives the others back, and waits for that name in its queue. If the wait takes longer
-/// than 50 ms, the acquisition gives all names back and waits on with none, keeping its position in the queue;
-/// and so do at once the sets of the same client that come to wait behind. Each time doubles the 50 ms of the
-/// same call, up to a second. Redisson's `RMultiLock` takes its locks one by one in the order given,
+/// than 50 ms, the acquisition gives all names back and waits on with none, keeping its position in the
+/// queue; and so do at once the sets of the same client that come to wait behind. Each time doubles the 50 ms
+/// of the same call, up to a second. Redisson's `RMultiLock` takes its locks one by one in the order given,
 /// and unlocks all and starts over when a time limit ends.
 ///
 /// What the caller holds by other guards is not given back. Two tasks that each hold a lock outside of the

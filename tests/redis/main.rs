@@ -15,8 +15,6 @@ mod linger;
 mod multi;
 mod names;
 mod other_kinds;
-#[path = "../polled/mod.rs"]
-mod polled;
 mod redisson;
 mod scripts;
 mod suite;
