@@ -17,8 +17,8 @@ use crate::lock::lease::Lease;
 use crate::lock::multi_guard::{AT_ONCE, MultiGuard, join};
 use crate::lock::name::LockName;
 
-/// Time for which an acquisition keeps names while it waits for another name. Each time that the acquisition
-/// gave its names back doubles the time of the same call, up to the longest, so that no call starves.
+/// Longest time for which an acquisition keeps names during its first wait. Each wait in vain doubles the time
+/// for the same call, up to [`LONGEST_KEPT`], so that no call starves.
 const KEPT: Duration = Duration::from_millis(50);
 const LONGEST_KEPT: Duration = Duration::from_secs(1);
 
@@ -54,44 +54,48 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// # No deadlock
 ///
 /// Sets of locks in any order, in any process, do not deadlock with each other, nor with holders of single
-/// names that wait for a further name. First an acquisition tries all names at once: over Redis, up to 64
-/// names take one round trip. If some are held, it keeps the names before the first held name, by the order
-/// of [`LockName`], gives the others back, and waits for that name in its queue. If the wait takes longer
-/// than 50 ms, the acquisition gives all names back and waits on with none, keeping its position in the
-/// queue; and so do at once the sets of the same client that come to wait behind. Each time doubles the 50 ms
-/// of the same call, up to a second. Redisson's `RMultiLock` takes its locks one by one in the order given,
-/// and unlocks all and starts over when a time limit ends.
+/// names that wait for a further name:
 ///
-/// What the caller holds by other guards is not given back. Two tasks that each hold a lock outside of the
-/// set while they wait for a set can deadlock, as with any lock.
+/// * An acquisition first tries all names at once; over Redis, up to 64 names take one round trip.
+/// * If some names are held, the acquisition waits in the queue of the first held name, by the order of
+///   [`LockName`]. The acquisition keeps the names before the first held name, and gives back the others.
+/// * After 25 to 50 ms of waiting, the acquisition gives all names back, and waits on without names and with
+///   its position in the queue. Sets of the same client that come to wait behind give their names back at
+///   once. Each time doubles the 50 ms for the same call, up to a second.
+///
+/// Redisson's `RMultiLock` takes its locks one by one in the order given, and unlocks all and starts over when
+/// a time limit ends.
+///
+/// Names that the caller holds by other guards are not given back. Two tasks that each hold a lock outside of
+/// the set while they wait for a set can deadlock, as with any lock.
 ///
 /// # Fairness
 ///
-/// A set waits in the queue of one name at a time, as any waiter of that name. A set that waits for no name
-/// for longer than 50 ms takes its names one after the other, each in turn. A set that waits longer gives its
-/// earlier names back, and has to wait longer if they are seldom free when the turn comes. While a set waits,
-/// others wait for its earlier names, for a second at most each time. A name that is had too early,
-/// and given back, loses its turn, also of a fair lock. [`try_lock`](Self::try_lock) overtakes no waiter; of
-/// two tries at the same moment, in different clients, none may have all names.
+/// A set waits in the queue of one name at a time, as any waiter of the name. If no wait lasts for longer than
+/// 25 ms, the set takes its names one after the other, each in turn. After a longer wait the set needs its
+/// earlier names again, and waits longer if these names are seldom free when the turn comes. While a set
+/// waits, others wait for its earlier names, for a second at most each time. A name that is given back loses
+/// the turn, also of a fair lock. [`try_lock`](Self::try_lock) overtakes no waiter; two tries at the same
+/// moment, in different clients, may both fail.
 ///
 /// # Leases
 ///
 /// A lease of the caller's own counts from the acquisition of each name, so after a wait the earlier names
-/// have less left: [`MultiGuard::remaining`]. All names are held when the call returns; if a lease ended
-/// during the call, its name is taken anew.
+/// have less left: [`MultiGuard::remaining`]. All names are held when the call returns: a name whose lease
+/// ended during the call is taken anew.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of an acquisition gives back all names that it has, as dropping a [`MultiGuard`] does.
+/// Dropping the future of an acquisition gives back all names taken so far, as dropping a [`MultiGuard`] does.
 /// If a future that was woken is not polled for the [unpolled limit](crate::LockOptions::unpolled_limit), the
 /// watchdog gives back the future's names, and the future starts over at its next poll.
 ///
 /// # Costs
 ///
 /// Two commands for each name, in two round trips; each name that is held, or had and given back, costs two
-/// commands more. [Metrics](crate::Metrics) and [`stats`](Lock::stats) count each name's attempts. A
-/// [`run`](Self::run), and [`MultiGuard::lost`], look at all names at each wake-up, and each name wakes them
-/// once in the time of a lease.
+/// commands more. [Metrics](crate::Metrics) and [`stats`](Lock::stats) count each name's attempts.
+/// [`run`](Self::run) and [`MultiGuard::lost`] look at all names at each wake-up, and each name causes a
+/// wake-up once in the time of a lease.
 #[derive(Clone, Debug)]
 #[doc(alias = "RMultiLock")]
 pub struct MultiLock {
@@ -420,7 +424,7 @@ fn keep(held: &Weak<Held>, first: usize) {
     drop(given_back);
 }
 
-/// Returns the error of two locks that are neighbours in the order of names, if they cannot be one.
+/// Returns the error if two locks, neighbours in the order of names, have one name and differ otherwise.
 fn clash(one: &Lock, other: &Lock) -> Option<MultiLockError> {
     let (name, modes) = (one.name(), [one.entry.mode, other.entry.mode]);
     if name != other.name() {
