@@ -17,8 +17,8 @@ use crate::lock::lease::Lease;
 use crate::lock::multi_guard::{AT_ONCE, MultiGuard, join};
 use crate::lock::name::LockName;
 
-/// Longest time for which an acquisition keeps names during its first wait. Each wait in vain doubles the time
-/// for the same call, up to [`LONGEST_KEPT`], so that no call starves.
+/// Longest time for which an acquisition keeps names during its first wait. Each wait in vain doubles the
+/// time for the same call, up to [`LONGEST_KEPT`], so that no call starves.
 const KEPT: Duration = Duration::from_millis(50);
 const LONGEST_KEPT: Duration = Duration::from_secs(1);
 
