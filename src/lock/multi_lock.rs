@@ -72,8 +72,8 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// # Fairness
 ///
 /// A set waits in the queue of one name at a time, as any waiter of the name. If no wait lasts for longer
-/// than 25 ms, the set takes its names one after the other, each in turn. After a longer wait the set needs its
-/// earlier names again, and waits longer if these names are seldom free when the turn comes. While a set
+/// than 25 ms, the set takes its names one after the other, each in turn. After a longer wait the set needs
+/// its earlier names again, and waits longer if these names are seldom free when the turn comes. While a set
 /// waits, others wait for its earlier names, for a second at most each time. A name that is given back loses
 /// the turn, also of a fair lock. [`try_lock`](Self::try_lock) overtakes no waiter; two tries at the same
 /// moment, in different clients, may both fail.
@@ -87,8 +87,9 @@ const LONGEST_KEPT: Duration = Duration::from_secs(1);
 /// # Cancel safety
 ///
 /// Dropping the future of an acquisition gives back all names taken so far, as dropping a [`MultiGuard`]
-/// does. If a future that was woken is not polled for the [unpolled limit](crate::LockOptions::unpolled_limit), the
-/// watchdog gives back the future's names, and the future starts over at its next poll.
+/// does. If a future that was woken is not polled for the [unpolled
+/// limit](crate::LockOptions::unpolled_limit), the watchdog gives back the future's names, and the future
+/// starts over at its next poll.
 ///
 /// # Costs
 ///
