@@ -135,7 +135,7 @@ impl LockClient {
         self.inner.get_read_write_lock(name).map(|lock| ReadWriteLock::from_async(&lock))
     }
 
-    /// Returns several locks as one, taken together, all or none, whatever the order. Sends nothing. See
+    /// Makes one lock of several, in any order: an acquisition takes all of them, or none. Sends nothing. See
     /// [`LockClient::get_multi_lock`](crate::LockClient::get_multi_lock).
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{HeldHere, LockEntry, Moment};
+use crate::lock_entry::{HeldHere, LockEntry};
 use crate::subscription::registry::Registry;
 
 use crate::subscription::transport::Transport;
@@ -157,7 +157,7 @@ impl LockClient {
         Ok(ReadWriteLock::new(read, write))
     }
 
-    /// Returns several locks as one, taken together, all or none, whatever the order. Sends nothing.
+    /// Makes one lock of several, in any order: an acquisition takes all of them, or none. Sends nothing.
     ///
     /// Any handles of this client: of every kind, [fenced](Lock::fenced) and [owned](Lock::owned_by). A name
     /// given twice, by handles of the same kind and owner, is taken once, and fenced if one of the two is.
@@ -303,7 +303,7 @@ impl LockClient {
         for entry in self.entries() {
             entry.event(LockEntry::close);
         }
-        self.until_idle(self.context.now() + limit).await
+        self.until_idle(limit).await
     }
 
     /// Refuses new acquisitions from now on, serves the waiting ones, and then [shuts down](Self::shutdown).
@@ -340,17 +340,22 @@ impl LockClient {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn drain(&self, limit: Duration) -> Result<(), ShutdownError> {
+        if !self.context.is_same_process() {
+            return self.shutdown(limit).await;
+        }
         self.context.drain();
         let give_up = self.context.now() + limit;
-        _ = self.until_idle(give_up).await;
+        _ = self.until_idle(limit).await;
         self.shutdown(give_up.saturating_duration_since(self.context.now())).await
     }
 
     /// Waits until no guard, no release and, unless the client is shut down, no waiter is left.
-    async fn until_idle(&self, give_up: Moment) -> Result<(), ShutdownError> {
+    async fn until_idle(&self, limit: Duration) -> Result<(), ShutdownError> {
+        // Before the clock is read: in a child the clock's mutex may stay locked, too.
         if !self.context.is_same_process() {
             return Err(ShutdownError { releasing: Vec::new(), held: Vec::new(), forked: true });
         }
+        let give_up = self.context.now() + limit;
         loop {
             let done = self.context.releases.done();
             let (mut held, mut awaited, mut wake) = (Vec::new(), Vec::new(), give_up);

@@ -61,7 +61,7 @@ struct Rare {
     abandon_guards: Mutex<Vec<Weak<dyn Abandonable>>>,
     /// Subscription of a waiter that a release has named, until the waiter takes the subscription over.
     named_listening: Mutex<Option<Listening>>,
-    /// Count of sets that wait for this name, and have given back the names that they had.
+    /// Count of sets that wait for this name without other names in hand.
     waiting_bare: AtomicUsize,
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
@@ -314,13 +314,13 @@ impl Entry {
         self.rare.get()?.named_listening.lock().take()
     }
 
-    /// True if a set waits that has given back the names that it had.
+    /// True if a set waits for this name after giving its other names back.
     pub(super) fn is_waited_for_bare(&self) -> bool {
         // Ordering: Relaxed, a hint: a set that misses it keeps its names for a while.
         self.rare.get().is_some_and(|rare| rare.waiting_bare.load(Ordering::Relaxed) > 0)
     }
 
-    /// Counts a set that has given back the names that it had, until the returned value is dropped.
+    /// Counts a set that waits without other names in hand, until the returned value is dropped.
     pub(super) fn wait_bare(&self) -> OnDrop<impl FnOnce() + Send> {
         // Ordering: Relaxed, as above.
         self.rare().waiting_bare.fetch_add(1, Ordering::Relaxed);

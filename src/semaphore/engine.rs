@@ -678,12 +678,6 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.free_place_to_drain();
-    }
-}
-
 impl Engine {
     /// Calls `show` for each node still owned, oldest first: on the walk, so `show` must not use a semaphore.
     pub(super) fn for_each_waiter(&self, mut show: impl FnMut(Seen)) {

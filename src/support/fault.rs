@@ -101,7 +101,7 @@ faults! {
         CountsBeforePlace,
         /// Held permits are counted though the consumption has changed meanwhile.
         HeldReadOnce,
-        /// A call that may bring back the last permit counts before it knows that the semaphore is closed.
+        /// A call that may bring back the last permit counts the held permits before reading of the close.
         CountsWhileOpen,
         /// A dropped semaphore does not free its queue.
         NeverFreed,

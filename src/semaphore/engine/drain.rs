@@ -67,8 +67,10 @@ impl Engine {
             place.close();
         }
     }
+}
 
-    pub(super) fn free_place_to_drain(&mut self) {
+impl Drop for Engine {
+    fn drop(&mut self) {
         // Ordering: Relaxed: nothing else uses the engine any longer.
         let place = self.place_to_drain.load(Ordering::Relaxed);
         if !place.is_null() {

@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Work on one of two accounts, which one process at a time may touch.
+/// Works on one of two accounts, each in one process at a time.
 async fn job(client: &LockClient, number: u32) -> Result<(), LockError> {
     let account = client.get_lock(&format!("recipes:account:{}", number % 2))?;
     account.run(sleep(Duration::from_millis(300))).await
