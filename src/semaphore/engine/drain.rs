@@ -5,7 +5,8 @@
 //! A closed semaphore grants nothing, so permits only come back. A draining task publishes the place where
 //! it waits, and then counts the held permits; a call that may have brought back the last permit looks for
 //! the place, and then counts. The task takes a step on `credited` in between, the call before, so the later
-//! step sees what was done before the other [L]. A place stays closed: a task that counted too early does not begin to wait.
+//! step sees what was done before the other [L]. A place stays closed: a task that counted too early does not
+//! begin to wait.
 
 use crate::semaphore::AsyncSemaphore;
 use crate::support::fault::fault;
