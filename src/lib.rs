@@ -135,7 +135,8 @@ pub mod suspension;
 #[cfg(feature = "lock")]
 pub use crate::lock::{
     Guard, Holder, Lease, LeaseError, LeaseId, Lock, LockClient, LockError, LockKind, LockOptions, Metrics,
-    MultiGuard, MultiLock, MultiLockError, NameError, Owner, ReadWriteLock, ShutdownError,
+    MultiGuard, MultiLock, MultiLockError, NameError, NamedSemaphore, Owner, PermitGuard, ReadWriteLock,
+    ShutdownError, Usage,
 };
 #[doc(inline)]
 pub use crate::lock_entry::LossReason;
@@ -158,7 +159,7 @@ pub mod backend {
     #[doc(inline)]
     pub use crate::lock::backend::{
         AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, LATEST_RUN, LeaseKey, NextWaiter,
-        QueuePosition, ReleaseOutcome,
+        Permits, QueuePosition, ReleaseOutcome,
     };
     #[doc(no_inline)]
     pub use crate::lock::{Holder, LeaseId, LeaseIdError, LockKind, LockName, Mode, NameError};

@@ -139,7 +139,7 @@ impl<R: Runtime + Clone> Local<R> {
         if transport.is_unheard() {
             return Ok(outcome);
         }
-        if let Some(id) = news.granted {
+        for id in news.granted {
             self.publish(&grant_channel(mode, name, &id.client_id()), Message::Granted(id.number()));
         }
         if let Some(message) = news.message.filter(|_| mode != Mode::Fair) {
@@ -159,6 +159,7 @@ impl<R: Runtime + Clone> Local<R> {
             Mode::Plain => return self.store.lock().acquire(name, request),
             Mode::Fair | Mode::Write => self.step(mode, name, request.sent, |turns| turns.try_write(request)),
             Mode::Read => self.step(mode, name, request.sent, |turns| turns.try_read(request)),
+            Mode::Permits => self.step(mode, name, request.sent, |turns| turns.try_permits(request)),
         };
         Ok(match tried? {
             Ok(last_token) => AcquireOutcome::Acquired { last_token },
@@ -187,6 +188,7 @@ impl<R: Runtime + Clone> Local<R> {
                 self.step(mode, name, self.now(), |turns| turns.release_write(id, next))
             }
             Mode::Read => self.step(mode, name, self.now(), |turns| turns.release_read(id)),
+            Mode::Permits => self.step(mode, name, self.now(), |turns| turns.release_permits(id)),
         };
         // An error means a lock of another kind: not held.
         released.unwrap_or(ReleaseOutcome::NotHeld)
@@ -208,7 +210,11 @@ fn read_write_channel(name: &LockName) -> String {
 
 /// Returns the channel on which a client is told of its grants of a lock with a queue.
 fn grant_channel(mode: Mode, name: &LockName, client: &str) -> String {
-    let prefix = if mode == Mode::Fair { "\0granted:" } else { "\0granted to write:" };
+    let prefix = match mode {
+        Mode::Fair => "\0granted:",
+        Mode::Permits => "\0granted permits:",
+        Mode::Plain | Mode::Read | Mode::Write => "\0granted to write:",
+    };
     [prefix, client, ":", name.as_str()].concat()
 }
 
@@ -234,7 +240,7 @@ impl<R: Runtime + Clone> Backend for Local<R> {
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels {
         match mode {
             Mode::Plain => Channels::one(plain_channel(name)),
-            Mode::Fair => Channels::one(grant_channel(mode, name, client)),
+            Mode::Fair | Mode::Permits => Channels::one(grant_channel(mode, name, client)),
             Mode::Write => {
                 let common = Some(read_write_channel(name));
                 Channels { own: grant_channel(mode, name, client), common }
@@ -277,8 +283,10 @@ impl<R: Runtime + Clone> Backend for Local<R> {
 
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, OtherKind> {
         let now = self.now();
-        if mode != Mode::Plain {
-            return self.step(mode, name, now, |turns| turns.force_release());
+        match mode {
+            Mode::Plain => {}
+            Mode::Permits => return self.step(mode, name, now, |turns| turns.force_release_permits()),
+            _ => return self.step(mode, name, now, |turns| turns.force_release()),
         }
         let released = self.store.lock().force_release(name, now)?;
         if released {

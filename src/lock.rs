@@ -103,7 +103,7 @@
 //
 // | question | module |
 // |---|---|
-// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`; several names: `multi_lock`, `multi_guard` |
+// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`; several names: `multi_lock`, `multi_guard`; permits: `named_semaphore`, `permit_guard`, `entry/gate` |
 // | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a limited rate; `synchronous` at an idle entry of a store that answers within the call |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | Which module carries out the engine's effects? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines`; `abandon_guard` for futures that are dropped or kept unpolled |
@@ -128,9 +128,11 @@ mod metrics;
 mod multi_guard;
 mod multi_lock;
 pub(crate) mod name;
+mod named_semaphore;
 mod options;
 pub(crate) mod origin;
 mod owner;
+mod permit_guard;
 mod read_write_lock;
 mod releases;
 mod run;
@@ -148,8 +150,10 @@ pub use self::metrics::{LockStats, Metrics};
 pub use self::multi_guard::MultiGuard;
 pub use self::multi_lock::MultiLock;
 pub use self::name::{LockName, NameError};
+pub use self::named_semaphore::{NamedSemaphore, Usage};
 pub use self::options::LockOptions;
 pub use self::owner::{LeaseId, LeaseIdError, Owner};
+pub use self::permit_guard::PermitGuard;
 pub use self::read_write_lock::ReadWriteLock;
 
 /// Types whose state is consistent whenever foreign code is called (`foreign.rs`), and so after its panic.
@@ -161,4 +165,4 @@ macro_rules! unwind_safe {
         )*
     };
 }
-unwind_safe!(LockClient, Lock, Guard, MultiLock, MultiGuard, LockError);
+unwind_safe!(LockClient, Lock, Guard, MultiLock, MultiGuard, NamedSemaphore, PermitGuard, LockError);

@@ -193,6 +193,7 @@ mod hand_off_stats;
 mod hostile;
 mod keys;
 mod late;
+mod permits;
 mod pubsub;
 mod queue;
 mod read_write;

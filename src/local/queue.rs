@@ -1,4 +1,4 @@
-use crate::backend::QueuePosition;
+use crate::backend::{Permits, QueuePosition};
 use crate::lock::LeaseId;
 use crate::lock_entry::Moment;
 
@@ -11,11 +11,18 @@ pub(super) struct Waiter {
     pub(super) id: LeaseId,
     pub(super) since: Moment,
     pub(super) until: Moment,
+    /// The permits that the waiter wants; without a meaning for locks.
+    pub(super) permits: Permits,
 }
 
 impl Waiter {
     pub(super) fn new(id: &LeaseId, position: QueuePosition, now: Moment) -> Self {
-        Self { id: id.clone(), since: now - position.waited, until: now + position.kept }
+        let permits = Permits { count: 1, capacity: 1 };
+        Self { id: id.clone(), since: now - position.waited, until: now + position.kept, permits }
+    }
+
+    pub(super) fn permits(self, permits: Permits) -> Self {
+        Self { permits, ..self }
     }
 }
 

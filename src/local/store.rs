@@ -216,7 +216,10 @@ impl Store {
             (None, Mode::Plain | Mode::Fair) => Vec::new(),
             (Some(queued), Mode::Plain | Mode::Fair) => queued.holders(mode, now),
             (Some(queued), _) if state.kind == LockKind::ReadWrite => return Ok(queued.holders(mode, now)),
-            (_, Mode::Write | Mode::Read) => return Err(OtherKind::new(state.kind)),
+            (Some(queued), Mode::Permits) if state.kind == LockKind::Semaphore => {
+                return Ok(queued.holders(mode, now).into_iter().map(|it| it.mode(mode)).collect());
+            }
+            (_, Mode::Write | Mode::Read | Mode::Permits) => return Err(OtherKind::new(state.kind)),
         };
         // From here on the name is held, perhaps as another kind.
         let as_mode = match state.kind {
@@ -224,6 +227,7 @@ impl Store {
             LockKind::Fair => Some(Mode::Fair),
             LockKind::ReadWrite if holders.is_empty() => Some(Mode::Read),
             LockKind::ReadWrite => Some(Mode::Write),
+            LockKind::Semaphore => Some(Mode::Permits),
             LockKind::Unknown => None,
         };
         let held = || vec![Holder::new(state.plain.clone(), state.left(now))];
@@ -237,6 +241,7 @@ pub(super) fn kind(mode: Mode) -> LockKind {
         Mode::Plain => LockKind::Plain,
         Mode::Fair => LockKind::Fair,
         Mode::Write | Mode::Read => LockKind::ReadWrite,
+        Mode::Permits => LockKind::Semaphore,
     }
 }
 

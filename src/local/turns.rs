@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::backend::{AcquireRequest, Mode, NextWaiter, ReleaseOutcome};
+use crate::backend::{AcquireRequest, Mode, NextWaiter, Permits, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
 use crate::lock_entry::Moment;
 use crate::subscription::Message;
@@ -17,11 +17,13 @@ const READERS_TURN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     writer: Option<Term>,
+    /// Readers of a read-write lock, holders of a semaphore's permits.
     readers: Vec<Term>,
     /// Time at which readers were last let in.
     let_in: Option<Moment>,
     /// Readers let in at that time that have neither come nor given up. The lock is reserved for them.
     to_come: Vec<LeaseId>,
+    /// Waiters for a fair lock, to write, or for permits.
     to_write: Queue,
     to_read: Queue,
     /// Fencing token of the readers, if a reader has asked for a token since the last writer's.
@@ -32,25 +34,29 @@ pub(super) struct Leases {
 struct Term {
     id: LeaseId,
     until: Moment,
+    /// Count of a semaphore's permits.
+    permits: u32,
 }
 
 impl Term {
     fn holder(&self, now: Moment) -> Option<Holder> {
         let left = self.until.saturating_duration_since(now);
-        (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left))
+        (!left.is_zero()).then(|| Holder::new(Some(self.id.clone()), left).permits(self.permits))
     }
 }
 
 impl Leases {
     /// Makes the lease of `id` last at least until `until`. False if there is no lease.
     pub(super) fn renew(&mut self, mode: Mode, id: &LeaseId, until: Moment, now: Moment) -> bool {
-        let terms = if mode == Mode::Read { &mut self.readers } else { self.writer.as_mut_slice() };
+        let is_many = matches!(mode, Mode::Read | Mode::Permits);
+        let terms = if is_many { &mut self.readers } else { self.writer.as_mut_slice() };
         let own = terms.iter_mut().find(|term| term.id == *id && now < term.until);
         own.map(|term| term.until = term.until.max(until)).is_some()
     }
 
     pub(super) fn holders(&self, mode: Mode, now: Moment) -> Vec<Holder> {
-        let terms = if mode == Mode::Read { &self.readers } else { self.writer.as_slice() };
+        let is_many = matches!(mode, Mode::Read | Mode::Permits);
+        let terms = if is_many { &self.readers } else { self.writer.as_slice() };
         terms.iter().filter_map(|term| term.holder(now)).collect()
     }
 
@@ -66,8 +72,13 @@ impl Leases {
     }
 
     fn write(&mut self, id: LeaseId, until: Moment) {
-        self.writer = Some(Term { id, until });
+        self.writer = Some(Term { id, until, permits: 1 });
         self.shared_token = None;
+    }
+
+    fn fits(&self, Permits { count, capacity }: Permits) -> bool {
+        let used: u64 = self.readers.iter().map(|holder| u64::from(holder.permits)).sum();
+        used + u64::from(count) <= u64::from(capacity)
     }
 
     fn is_free(&self) -> bool {
@@ -97,7 +108,7 @@ impl Tokens {
 /// Messages of a step, to publish once the mutex is free.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub(super) granted: Option<LeaseId>,
+    pub(super) granted: Vec<LeaseId>,
     pub(super) message: Option<Message>,
 }
 
@@ -186,7 +197,7 @@ impl Turns<'_> {
             }
             admitted?;
             self.lock.to_read.remove(id);
-            self.lock.readers.push(Term { id: id.clone(), until });
+            self.lock.readers.push(Term { id: id.clone(), until, permits: 1 });
         }
         let is_fenced = read.tokens > 0;
         Ok(if is_fenced { self.tokens.share(&mut self.lock.shared_token) } else { 0 })
@@ -211,6 +222,58 @@ impl Turns<'_> {
             self.pass_on(did_read || did_write);
         }
         did_read || did_write
+    }
+
+    /// Acquires permits: the time after which to ask again if not granted.
+    pub(super) fn try_permits(&mut self, request: &AcquireRequest) -> Result<u64, Duration> {
+        let (id, until) = (&request.id, self.now + request.lease);
+        let permits = request.permits.unwrap_or(Permits { count: 1, capacity: 1 });
+        if self.lock.renew(Mode::Permits, id, until, self.now) {
+            return Ok(0);
+        }
+        if let Some(position) = request.position {
+            self.lock.to_write.push(Waiter::new(id, position, self.now).permits(permits));
+        }
+        if self.grant_permits(Some(id)) {
+            return Err(Duration::MAX);
+        }
+        if !self.lock.fits(permits) {
+            return Err(self.left(self.lock.readers.iter().map(|holder| holder.until).min()));
+        }
+        self.lock.to_write.remove(id);
+        self.lock.readers.push(Term { id: id.clone(), until, permits: permits.count });
+        Ok(0)
+    }
+
+    pub(super) fn release_permits(&mut self, id: &LeaseId) -> ReleaseOutcome {
+        self.lock.to_write.remove(id);
+        let held = self.lock.readers.iter().position(|holder| holder.id == *id);
+        held.map(|at| self.lock.readers.swap_remove(at));
+        self.grant_permits(None);
+        held.map_or(ReleaseOutcome::NotHeld, |_| ReleaseOutcome::Released { receivers: 0 })
+    }
+
+    pub(super) fn force_release_permits(&mut self) -> bool {
+        let was_held = !mem::take(&mut self.lock.readers).is_empty();
+        self.grant_permits(None);
+        was_held
+    }
+
+    /// Grants permits to the first waiters ahead of `not_behind`. True if a waiter stays ahead.
+    fn grant_permits(&mut self, not_behind: Option<&LeaseId>) -> bool {
+        loop {
+            let mut ahead =
+                self.lock.to_write.waiters(self.now).take_while(|waiter| Some(&waiter.id) != not_behind);
+            let Some(first) = ahead.find(|waiter| (self.told)(&waiter.id)) else { return false };
+            if !self.lock.fits(first.permits) {
+                return true;
+            }
+            let Waiter { id, until, permits, .. } = first.clone();
+            drop(ahead);
+            self.lock.to_write.remove(&id);
+            self.news.granted.push(id.clone());
+            self.lock.readers.push(Term { id, until, permits: permits.count });
+        }
     }
 
     /// Lets in the waiting readers after a writer has left. False if the lock is now free.
@@ -267,7 +330,7 @@ impl Turns<'_> {
         let first = self.lock.to_write.pop_first(self.now, not_behind, self.told);
         let Some(Waiter { id, until, .. }) = first else { return false };
         self.lock.write(id.clone(), until);
-        self.news.granted = Some(id);
+        self.news.granted.push(id);
         true
     }
 

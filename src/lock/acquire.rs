@@ -216,7 +216,7 @@ impl<'a> AcquireParams<'a> {
             return Ok(());
         }
         entry.context.check()?;
-        let holds = |owner| entry.both_sides().any(|side| !side.engine.holds_of(owner, now).is_empty());
+        let holds = |owner| entry.of_the_name().any(|side| !side.engine.holds_of(owner, now).is_empty());
         if self.owner.is_some_and(holds) { Ok(()) } else { Err(LockError::ShutDown) }
     }
 

@@ -15,7 +15,7 @@ use crate::lock::name::{LockName, NameError};
 use crate::lock::owner::LeaseId;
 
 pub use self::command::{
-    AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, QueuePosition,
+    AcquireOutcome, AcquireRequest, Channels, Failure, Holder, LeaseKey, NextWaiter, Permits, QueuePosition,
     ReleaseOutcome,
 };
 pub(in crate::lock) use self::mode::LONGEST_POSITION;
@@ -178,6 +178,17 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///   until the next reservation to write: readers fence off late writes, and not each other.
 /// * A released writer that also reads goes on reading; a released reader also leaves the queue.
 ///
+/// # Semaphores
+///
+/// Under the mode [`Permits`](Mode::Permits) a name has many leases, each for a number of permits.
+///
+/// * An `acquire` is granted if the permits in use, with the requested ones, are at most the request's own
+///   [`capacity`](Permits::capacity), and if no earlier id with a reachable client is queued. A request for
+///   several permits gets all or none. The store keeps no capacity.
+/// * As soon as permits are free, the store grants the first ids of the queue their permits, each by its own
+///   capacity, as a fair lock's. If the first id does not fit, no later id is granted.
+/// * [`Held`](AcquireOutcome::Held) tells the first id of the queue when the earliest lease ends.
+///
 /// # Commands that come late
 ///
 /// A client may have several commands under way at a time; each may run twice, and in another order than
@@ -225,6 +236,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// * [`Fair`](Mode::Fair), [`Write`](Mode::Write): the client's own channel for grants of the name; and
     ///   as the common channel, if the store has one, the channel that tells all clients of a free lock.
     /// * [`Read`](Mode::Read): the channel that tells all clients.
+    /// * [`Permits`](Mode::Permits): the client's own channel for grants of the name.
     fn channels(&self, mode: Mode, name: &LockName, client: &str) -> Channels;
 
     /// True if a client may take a grant's message for the lease itself. Otherwise the client confirms each
@@ -372,8 +384,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
         name: &LockName,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// The leases on the lock: one at most, except [to read](Mode::Read). For a plain or fair lock, the store
-    /// may also report holders of another kind under the name.
+    /// The leases on the lock: one at most, except [to read](Mode::Read) and of [permits](Mode::Permits). For
+    /// a plain or fair lock, the store may also report holders of another kind under the name.
     ///
     /// # Cancel safety
     ///

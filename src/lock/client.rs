@@ -22,6 +22,7 @@ use crate::lock::lease::LeaseError;
 use crate::lock::metrics::Metrics;
 use crate::lock::multi_lock::MultiLock;
 use crate::lock::name::{LockName, NameMapper};
+use crate::lock::named_semaphore::NamedSemaphore;
 use crate::lock::options::LockOptions;
 use crate::lock::owner::{LeaseId, Owner};
 use crate::lock::read_write_lock::ReadWriteLock;
@@ -157,6 +158,31 @@ impl LockClient {
         Ok(ReadWriteLock::new(read, write))
     }
 
+    /// Returns the semaphore called `name`, with at most `capacity` permits in use over all processes. Sends
+    /// nothing.
+    ///
+    /// The capacity is the handle's, and not the store's: see [`NamedSemaphore`].
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Name`] for a refused name, [`LockError::Permits`] for a capacity of 0,
+    /// [`LockError::Unsupported`] if the backend has no semaphores, [`LockError::Forked`] in a child that was
+    /// forked off.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let client = latchwork::LockClient::local();
+    /// let jobs = client.get_semaphore("jobs", 5)?;
+    /// jobs.run(async { /* one of five at a time */ }).await?;
+    /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
+    /// ```
+    #[doc(alias = "RPermitExpirableSemaphore")]
+    pub fn get_semaphore(&self, name: &str, capacity: u32) -> Result<NamedSemaphore, LockError> {
+        NamedSemaphore::new(self.lock_of(name, Mode::Permits)?, capacity)
+    }
+
     /// Makes one lock of several, in any order: an acquisition takes all of them, or none. Sends nothing.
     ///
     /// Any handles of this client: of every kind, [fenced](Lock::fenced) and [owned](Lock::owned_by). A name
@@ -198,7 +224,7 @@ impl LockClient {
         if !self.context.store.supports(mode) {
             return Err(LockError::Unsupported { backend: self.context.store.type_name(), mode });
         }
-        Ok(Lock::new(table.get(&name, || Entry::new(&self.context, &self.tables, &name, mode))))
+        Ok(Lock::new(table.get(&name, 0, || Entry::new(&self.context, &self.tables, &name, mode))))
     }
 
     /// Makes an owner that can take a lock more than once: see [`Lock::owned_by`].
@@ -240,6 +266,7 @@ impl LockClient {
                 held_for: now.saturating_duration_since(hold.since),
                 left: hold.ends.saturating_duration_since(now),
                 is_watched: hold.is_watched,
+                permits: entry.permits().map_or(1, |permits| permits.count),
                 waiters,
             };
             holds.into_iter().map(held)
@@ -261,7 +288,17 @@ impl LockClient {
                 competes_for: head.map(|since| now.saturating_duration_since(since)),
             })
         };
-        self.entries().into_iter().filter_map(each).collect()
+        let mut waiting: Vec<WaitingLock> = self.entries().into_iter().filter_map(each).collect();
+        // Each acquisition of a semaphore's permits has an entry of its own.
+        waiting.dedup_by(|next, one| {
+            let is_same = next.mode == one.mode && next.name == one.name;
+            if is_same {
+                one.waiters += next.waiters;
+                one.competes_for = one.competes_for.max(next.competes_for);
+            }
+            is_same
+        });
+        waiting
     }
 
     /// All entries; none in a child that was forked off, where a mutex may stay locked forever.
@@ -436,6 +473,8 @@ pub struct HeldLock {
     pub left: Duration,
     /// True if the watchdog renews the lease for this owner.
     pub is_watched: bool,
+    /// Count of a semaphore's permits; 1 for a lock.
+    pub permits: u32,
     /// Count of this client's acquisitions that wait for the lock.
     pub waiters: usize,
 }

@@ -6,6 +6,7 @@ pub(in crate::lock) mod listening;
 pub(in crate::lock) mod table;
 
 mod extend;
+mod gate;
 mod release;
 
 use std::mem;
@@ -23,11 +24,12 @@ use crate::support::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use self::abandon_guard::Abandonable;
 use self::deadlines::Due;
+use self::gate::{Gate, Place};
 use self::listening::Listening;
 use self::table::{Table, Tables};
 use crate::lock::backend::{
     AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, LONGEST_POSITION, Mode,
-    QueuePosition,
+    Permits, QueuePosition,
 };
 use crate::lock::context::Context;
 use crate::lock::name::LockName;
@@ -38,6 +40,8 @@ pub(super) struct Entry {
     pub(super) tables: Arc<Tables<Entry>>,
     pub(super) mode: Mode,
     pub(super) name: LockName,
+    /// Permits that this entry is made for; `None` for a lock, and for a semaphore's handles.
+    acquisition: Option<Box<Acquisition>>,
     /// Channels that a queue head listens to, made on first use: most names need none.
     channels: OnceLock<Box<Channels>>,
     /// Time for which the store's queue keeps a waiter; `None` if the mode has no queue. At a store that
@@ -53,6 +57,15 @@ pub(super) struct Entry {
     rare: OnceLock<Box<Rare>>,
 }
 
+/// One acquisition of a semaphore's permits, with an entry of its own: holds do not share leases.
+struct Acquisition {
+    number: u64,
+    permits: Permits,
+    /// The entry of the semaphore's handles, which has the gate and the channels.
+    handles: Arc<Entry>,
+    place: Mutex<Option<Place>>,
+}
+
 /// State that most entries never need, made on first use.
 #[derive(Default)]
 struct Rare {
@@ -65,6 +78,7 @@ struct Rare {
     waiting_bare: AtomicUsize,
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
+    gate: Gate,
 }
 
 impl Entry {
@@ -73,6 +87,16 @@ impl Entry {
         tables: &Arc<Tables<Self>>,
         name: &LockName,
         mode: Mode,
+    ) -> Self {
+        Self::with_acquisition(context, tables, name, mode, None)
+    }
+
+    fn with_acquisition(
+        context: &Arc<Context>,
+        tables: &Arc<Tables<Self>>,
+        name: &LockName,
+        mode: Mode,
+        acquisition: Option<Box<Acquisition>>,
     ) -> Self {
         let position = mode.position(context.rules.renewed_lease);
         let is_called = mode == Mode::Plain && context.store.calls_waiters();
@@ -88,6 +112,7 @@ impl Entry {
             tables: Arc::clone(tables),
             mode,
             name: name.clone(),
+            acquisition,
             channels: OnceLock::new(),
             position,
             is_called,
@@ -99,6 +124,25 @@ impl Entry {
         }
     }
 
+    /// Makes the entry of one acquisition of permits, for a handle's entry.
+    pub(super) fn acquisition(self: &Arc<Self>, permits: Permits) -> Arc<Self> {
+        let (number, handles) = (self.context.number(), Arc::clone(self));
+        let acquisition = Acquisition { number, permits, handles, place: Mutex::default() };
+        let (context, tables) = (&self.context, &self.tables);
+        self.table().get(&self.name, number, || {
+            Self::with_acquisition(context, tables, &self.name, self.mode, Some(Box::new(acquisition)))
+        })
+    }
+
+    pub(super) fn permits(&self) -> Option<Permits> {
+        self.acquisition.as_ref().map(|acquisition| acquisition.permits)
+    }
+
+    /// Number in the table: of the acquisition, or 0.
+    fn number(&self) -> u64 {
+        self.acquisition.as_ref().map_or(0, |acquisition| acquisition.number)
+    }
+
     pub(super) fn table(&self) -> &Table<Self> {
         self.tables.of(self.mode)
     }
@@ -107,7 +151,7 @@ impl Entry {
     pub(super) fn keep(self: &Arc<Self>) {
         // Ordering: Relaxed. The table's mutex decides, and a reason found there ends after this store.
         self.was_kept.store(true, Ordering::Relaxed);
-        self.table().keep(&self.name, self);
+        self.table().keep(&self.name, self.number(), self);
         self.let_go_unless_needed();
     }
 
@@ -123,7 +167,7 @@ impl Entry {
     #[cold]
     fn let_go_unless_needed(&self) {
         let is_needed = || self.engine.is_forgotten() || self.is_unreleased();
-        self.table().let_go_unless(&self.name, is_needed);
+        self.table().let_go_unless(&self.name, self.number(), is_needed);
         // For a shutdown: a guard was forgotten, or has left forgotten holds behind.
         self.context.tell_shutdown();
     }
@@ -190,7 +234,11 @@ impl Entry {
             self.engine.latch().release_all();
             self.wake_queue_heads();
         }
-        self.context.recorder.superseded.add(effects.superseded() as usize);
+        if effects.superseded() > 0 {
+            self.context.recorder.superseded.add(effects.superseded() as usize);
+            self.leave_gate();
+            self.call_the_roll();
+        }
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
         // In a task: a waker that blocks must not hold up the call that found the loss.
         if effects.lost().is_some_and(LossReason::is_by_time) {
@@ -215,6 +263,9 @@ impl Entry {
     }
 
     fn channels(&self) -> &Channels {
+        if let Some(acquisition) = &self.acquisition {
+            return acquisition.handles.channels();
+        }
         self.channels.get().unwrap_or_else(|| {
             // Made outside of the cell, as foreign code runs here; dropped if another thread was quicker.
             let made = Box::new(self.context.store.channels(self.mode, &self.name, &self.context.id));
@@ -272,9 +323,9 @@ impl Entry {
 
     pub(super) fn other_side(&self) -> Option<Arc<Self>> {
         match self.mode {
-            Mode::Read => self.tables.of(Mode::Write).find(&self.name),
-            Mode::Write => self.tables.of(Mode::Read).find(&self.name),
-            Mode::Plain | Mode::Fair => None,
+            Mode::Read => self.tables.of(Mode::Write).find_name(&self.name),
+            Mode::Write => self.tables.of(Mode::Read).find_name(&self.name),
+            Mode::Plain | Mode::Fair | Mode::Permits => None,
         }
     }
 
@@ -284,15 +335,18 @@ impl Entry {
         Some(self.context.lease_id(number))
     }
 
-    pub(super) fn both_sides(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> + use<> {
-        [Some(Arc::clone(self)), self.other_side()].into_iter().flatten()
+    /// The entries that may hold the name: of both sides of a read-write lock, of all acquired permits.
+    pub(super) fn of_the_name(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> + use<> {
+        let acquired = if self.mode == Mode::Permits { self.table().all_of(&self.name) } else { Vec::new() };
+        let sides = [Some(Arc::clone(self)).filter(|_| acquired.is_empty()), self.other_side()];
+        sides.into_iter().flatten().chain(acquired)
     }
 
     pub(super) fn leases_in_hand(self: &Arc<Self>) -> Vec<(Arc<Self>, u64)> {
         let numbers = |entry: Arc<Self>| {
             entry.engine.lease_numbers().into_iter().map(move |number| (Arc::clone(&entry), number))
         };
-        self.both_sides().flat_map(numbers).collect()
+        self.of_the_name().flat_map(numbers).collect()
     }
 
     /// Records that the store lacks a lease, by a command of `sent`. False if not in hand, or begun anew.
@@ -336,7 +390,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         // In a child the mutexes may stay locked forever.
         if self.context.is_same_process() {
-            self.table().remove(&self.name);
+            self.table().remove(&self.name, self.number());
             self.tables.deadlines.remove(&self.due);
         }
     }

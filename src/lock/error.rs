@@ -54,6 +54,16 @@ pub enum LockError {
     Name(NameError),
     /// These locks cannot be taken together.
     MultiLock(MultiLockError),
+    /// A semaphore cannot grant as many permits at once, however long the wait: ask for at least 1 and at most
+    /// the capacity of the handle. Nothing was sent.
+    Permits {
+        /// The semaphore.
+        name: LockName,
+        /// The number of permits that were asked for; 0 for a handle without permits.
+        wanted: u32,
+        /// The capacity of the handle.
+        capacity: u32,
+    },
     /// The backend keeps no locks of this mode.
     Unsupported {
         /// Type of the backend.
@@ -171,6 +181,7 @@ impl LockError {
             self,
             Self::Name(_)
                 | Self::MultiLock(_)
+                | Self::Permits { .. }
                 | Self::Unsupported { .. }
                 | Self::Lease(LeaseError::TooShort | LeaseError::TooLong)
                 | Self::Subscribe(_)
@@ -279,6 +290,17 @@ impl fmt::Display for LockError {
             ),
             Self::Name(error) => error.fmt(f),
             Self::MultiLock(error) => error.fmt(f),
+            Self::Permits { name, capacity: 0, .. } => {
+                write!(f, "semaphore {name:?} has a capacity of 0, and would never grant a permit; use at least 1")
+            }
+            Self::Permits { name, wanted: 0, capacity } => {
+                write!(f, "0 permits of semaphore {name:?} were asked for; ask for 1 to {capacity}")
+            }
+            Self::Permits { name, wanted, capacity } => write!(
+                f,
+                "{wanted} permits of semaphore {name:?} were asked for by a handle with a capacity of {capacity}, which \
+                 would never be granted; ask for at most {capacity}, or make the handle with a greater capacity"
+            ),
             Self::Unsupported { backend, mode } => write!(
                 f,
                 "{backend} keeps no {mode} locks; use a backend that does, such as the one in memory or Redis, or another mode"
@@ -525,11 +547,12 @@ mod tests {
         let pending = |failure| LockError::ReleasePending { name: name.clone(), failure, source: source() };
         let connect = |failure| LockError::Connect { failure, source: source() };
         let backend = "Local";
-        let expected: [(LockError, &[&str]); 22] = [
+        let expected: [(LockError, &[&str]); 23] = [
             (LockError::NotHeld { name: name.clone(), owner }, &["not held"]),
             (LockError::lost(&name, owner, LossReason::Gone), &["lost", "not held"]),
             (LockError::Name(NameError::Empty), &["refused"]),
             (LockError::MultiLock(MultiLockError::Empty), &["refused"]),
+            (LockError::Permits { name: name.clone(), wanted: 6, capacity: 5 }, &["refused"]),
             (LockError::Unsupported { backend, mode: Mode::Fair }, &["refused"]),
             (LockError::Lease(LeaseError::TooShort), &["refused"]),
             (LockError::Lease(LeaseError::TooLong), &["refused"]),

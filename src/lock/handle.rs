@@ -312,10 +312,10 @@ impl Lock {
             entry.gone(number, sent);
         }
         // The answer to an attempt under way may still come.
-        self.entry.both_sides().for_each(|entry| entry.engine.forced(entry.now()));
+        self.entry.of_the_name().for_each(|entry| entry.engine.forced(entry.now()));
         // In case the message is lost.
         self.entry.engine.latch().release_all();
-        for entry in self.entry.both_sides() {
+        for entry in self.entry.of_the_name() {
             // Leases granted before or after the forced release: the store knows, else the next renewal asks.
             let granted_meanwhile = entry.engine.lease_numbers();
             if !granted_meanwhile.is_empty() {
@@ -454,7 +454,7 @@ impl Lock {
 }
 
 /// The outcome without the lock, of a call without a limit.
-fn only_the_lock() -> Guard {
+pub(super) fn only_the_lock() -> Guard {
     unreachable!("only a wait with a limit ends without the lock")
 }
 

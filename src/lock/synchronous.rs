@@ -27,6 +27,7 @@ impl Entry {
         let attempt = Attempt::outside_of_queue(number, request, now, lease);
         let mut unfinished = OnDrop(Some(|| self.release_in_background(attempt.rollback())));
         let asked = AcquireRequest::new(context.lease_id(number), lease, now).tokens(attempt.tokens());
+        let asked = asked.permits(self.permits());
         // Matched in place: a copy of the answer costs more than the answer.
         match self.acquire(&asked) {
             CommandFuture::Done(Some(Ok(AcquireOutcome::Acquired { last_token }))) => {

@@ -79,7 +79,7 @@ pub struct Redis {
     pub(super) late: Arc<LateAttempts>,
     pub(super) nonces: Arc<Nonces>,
     /// Indexed by `QueueKind`.
-    pub(super) hand_off_stats: Arc<[HandOffStats; 2]>,
+    pub(super) hand_off_stats: Arc<[HandOffStats; 3]>,
 }
 
 impl Backend for Redis {
@@ -109,6 +109,7 @@ impl Backend for Redis {
             Mode::Fair => Channels { own: keys::grants(name) + client, common: Some(plain()) },
             Mode::Write => Channels { own: keys::write_grants(name) + client, common: Some(read_write()) },
             Mode::Read => Channels::one(read_write()),
+            Mode::Permits => Channels::one(keys::permits_grants(name) + client),
         }
     }
 
@@ -151,6 +152,7 @@ impl Backend for Redis {
             Mode::Plain => self.acquire_plain(name, request).await,
             Mode::Fair | Mode::Write => self.take(mode, name, request).await,
             Mode::Read => self.read(name, request).await,
+            Mode::Permits => self.take_permits(name, request).await,
         }
     }
 
@@ -184,6 +186,7 @@ impl Backend for Redis {
         match mode {
             Mode::Plain => self.force_plain(name).await,
             Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
+            Mode::Permits => self.force_permits(name).await,
         }
     }
 
@@ -192,6 +195,7 @@ impl Backend for Redis {
             Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
             Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name, false).await?.writer)),
             Mode::Read => Ok(self.read_write_holders(name, true).await?.readers),
+            Mode::Permits => self.permits_holders(name).await,
         }
     }
 
@@ -214,6 +218,7 @@ impl Redis {
             Mode::Plain => self.free(router, name, id).await,
             Mode::Fair | Mode::Write => self.pass_on(mode, router, name, id, next).await,
             Mode::Read => self.end_read(router, name, id).await,
+            Mode::Permits => self.give_permits_back(router, name, id).await,
         };
         match released {
             // Boxed: cold.

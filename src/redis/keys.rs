@@ -68,6 +68,15 @@ pub(super) fn write_queue(name: &str) -> [String; 2] {
     ["rw_queue", "rw_positions"].map(|what| own(name, what))
 }
 
+/// Prefix of the channels with grants of permits, before the client's uuid.
+pub(super) fn permits_grants(name: &str) -> String {
+    own(name, "permits_grant:")
+}
+
+pub(super) fn permits_queue(name: &str) -> [String; 2] {
+    ["permits_queue", "permits_positions"].map(|what| own(name, what))
+}
+
 /// The waiting readers, and the readers whose turn it is.
 pub(super) fn waiting_readers(name: &str) -> [String; 2] {
     ["rw_readers", "rw_turn"].map(|what| own(name, what))
@@ -147,6 +156,7 @@ pub(super) fn mode(text: &str) -> Option<Mode> {
         "fair" => Some(Mode::Fair),
         "write" => Some(Mode::Write),
         "read" => Some(Mode::Read),
+        "permits" => Some(Mode::Permits),
         _ => None,
     }
 }
@@ -214,8 +224,9 @@ mod tests {
 
     fn ours(name: &str) -> Vec<String> {
         let [readers, turn] = waiting_readers(name);
-        let grants = [grants(name), write_grants(name)].map(|channel| channel + &ID[..36]);
-        [fair_queue(name), write_queue(name)]
+        let grants = [grants(name), write_grants(name), permits_grants(name)];
+        let grants = grants.map(|channel| channel + &ID[..36]);
+        [fair_queue(name), write_queue(name), permits_queue(name)]
             .concat()
             .into_iter()
             .chain([readers, turn])

@@ -20,11 +20,16 @@ use super::topology::{Router, Sent};
 pub(super) enum QueueKind {
     Fair,
     ReadWrite,
+    Permits,
 }
 
 impl QueueKind {
     pub(super) fn of(mode: Mode) -> Self {
-        if mode == Mode::Fair { Self::Fair } else { Self::ReadWrite }
+        match mode {
+            Mode::Fair => Self::Fair,
+            Mode::Permits => Self::Permits,
+            Mode::Plain | Mode::Write | Mode::Read => Self::ReadWrite,
+        }
     }
 
     /// The queue, and its positions.
@@ -32,6 +37,7 @@ impl QueueKind {
         match self {
             Self::Fair => keys::fair_queue(name),
             Self::ReadWrite => keys::write_queue(name),
+            Self::Permits => keys::permits_queue(name),
         }
     }
 
@@ -40,6 +46,7 @@ impl QueueKind {
         match self {
             Self::Fair => keys::grants(name),
             Self::ReadWrite => keys::write_grants(name),
+            Self::Permits => keys::permits_grants(name),
         }
     }
 }
@@ -81,6 +88,8 @@ impl Redis {
         let (beside, channel) = match kind {
             QueueKind::Fair => (vec![keys::redisson_queue(lock)], keys::channel(lock)),
             QueueKind::ReadWrite => (keys::waiting_readers(lock).into(), keys::read_write_channel(lock)),
+            // Whoever waits for permits is queued, and is told of a grant.
+            QueueKind::Permits => (Vec::new(), String::new()),
         };
         let stats = &self.hand_off_stats[kind as usize];
         let common = [self.publish(), if topology.knows_all_listeners() { "1" } else { "0" }];
@@ -99,7 +108,7 @@ impl Redis {
         self.common.runtime.now()
     }
 
-    fn nonce(&self, kind: QueueKind, name: &LockName, waiter: &LeaseId) -> String {
+    pub(super) fn nonce(&self, kind: QueueKind, name: &LockName, waiter: &LeaseId) -> String {
         let grants = kind.grants(name.as_str());
         self.nonces.text(&(grants + &waiter.client_id()), waiter.number())
     }

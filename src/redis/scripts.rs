@@ -13,11 +13,12 @@ pub(super) struct Scripts {
     pub(super) force_release: Script,
     pub(super) renew: Script,
     pub(super) take_free: Script,
-    pub(super) queues: [QueueScripts; 2],
+    pub(super) queues: [QueueScripts; 3],
     pub(super) read_free: Script,
     pub(super) read_acquire: Script,
     pub(super) read_release: Script,
     pub(super) read_write_holders: Script,
+    pub(super) permits_holders: Script,
 }
 
 pub(super) struct QueueScripts {
@@ -51,7 +52,15 @@ impl Scripts {
             force_release: script!("call", "force_release"),
             renew: script!("renew"),
             take_free: script!("take_free"),
-            queues: [queue_scripts!("fair", "fair_kind"), queue_scripts!("read_write", "read_write_kind")],
+            queues: [
+                queue_scripts!("fair", "fair_kind"),
+                queue_scripts!("read_write", "read_write_kind"),
+                QueueScripts {
+                    acquire: script!("permits_kind", "queue", "permits", "permits_acquire"),
+                    release: script!("permits_kind", "queue", "permits", "permits_release"),
+                    force_release: script!("permits_kind", "queue", "permits", "permits_force_release"),
+                },
+            ],
             read_free: script!("read_free"),
             read_acquire: script!("read_write_kind", "counter", "queue", "read_write", "read_acquire"),
             read_release: script!(
@@ -62,6 +71,7 @@ impl Scripts {
                 "read_write",
                 "read_release"
             ),
+            permits_holders: script!("permits_holders"),
             read_write_holders: script!(
                 "read_write_kind",
                 "counter",
@@ -145,7 +155,7 @@ mod tests {
         let all = Scripts::new();
         let queues = all.queues.map(|it| [it.acquire, it.release, it.force_release]);
         let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
-        let read = [all.read_acquire, all.read_release, all.read_write_holders];
+        let read = [all.read_acquire, all.read_release, all.read_write_holders, all.permits_holders];
         queues.into_iter().flatten().chain(plain).chain(read)
     }
 

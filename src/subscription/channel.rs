@@ -13,6 +13,7 @@ use crate::latch::{Latch, NotificationFigures};
 use crate::semaphore::block_on_timeout;
 use crate::support::counter::Counter;
 use crate::support::fault::fault;
+use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use self::listener::Listener;
@@ -42,7 +43,8 @@ pub enum Message {
     /// The lock was released for many waiters: wakes every waiter. `1` on Redisson's wire.
     ReadUnlock,
     /// The lock was leased to this number, of this process: `granted:` and the number on the wire, on a
-    /// channel with only one client. See `Backend`.
+    /// channel with only one client. Wakes the waiter that asked by this number; without one, a waiter. See
+    /// `Backend`.
     Granted(u64),
 }
 
@@ -147,8 +149,8 @@ pub struct ChannelEntry {
     latch: Latch,
     /// Count of the messages for all.
     broadcasts: AtomicU64,
-    /// Highest number of a [`Message::Granted`].
-    granted: AtomicU64,
+    /// Waiters by the lease number whose [`Message::Granted`] each expects.
+    expected: Mutex<Vec<(u64, Arc<Expected>)>>,
     figures: Arc<Figures>,
 }
 
@@ -158,8 +160,8 @@ impl ChannelEntry {
         figures.begun.add_one();
         figures.interest.add_one();
         let latch = Latch::counting(Arc::clone(&figures.notifications));
-        let (interest, broadcasts, granted) = (AtomicUsize::new(1), AtomicU64::new(0), AtomicU64::new(0));
-        Self { channel, hash, interest, readiness: Readiness::new(), latch, broadcasts, granted, figures }
+        let (interest, broadcasts, expected) = (AtomicUsize::new(1), AtomicU64::new(0), Mutex::default());
+        Self { channel, hash, interest, readiness: Readiness::new(), latch, broadcasts, expected, figures }
     }
 
     /// Name of the channel whose messages come here.
@@ -305,19 +307,38 @@ impl ChannelEntry {
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
-                // Ordering: Relaxed. The woken waiter sees the number through the latch. Numbers rise, and
-                // only the waiter of a number goes by it: a late or repeated message changes nothing.
-                self.granted.fetch_max(number, Ordering::Relaxed);
-                self.latch.release(1);
+                let all = self.expected.lock();
+                let expected = all.iter().find(|it| it.0 == number).map(|it| Arc::clone(&it.1));
+                drop(all);
+                match expected {
+                    Some(expected) => expected.tell(number),
+                    None => self.latch.release(1),
+                }
             }
         }
     }
 
-    /// Returns the highest number granted by a message so far; 0 without one.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn granted(&self) -> u64 {
-        // Ordering: Relaxed, as in `deliver`. A waiter that reads the number too late asks the store.
-        self.granted.load(Ordering::Relaxed)
+    /// Registers the one waiter to be woken by the grant of `number`, instead of the number of before.
+    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
+    pub(crate) fn expect(&self, expected: &Arc<Expected>, number: u64) {
+        let mut all = self.expected.lock();
+        match all.iter_mut().find(|it| Arc::ptr_eq(&it.1, expected)) {
+            Some(it) => it.0 = number,
+            None => all.push((number, Arc::clone(expected))),
+        }
+    }
+
+    /// Removes a waiter that expects no grant any more.
+    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
+    pub(crate) fn expect_no_more(&self, expected: &Arc<Expected>) {
+        self.expected.lock().retain(|it| !Arc::ptr_eq(&it.1, expected));
+    }
+
+    /// Makes a waiter's place for grants of this channel.
+    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
+    pub(crate) fn expected(&self) -> Arc<Expected> {
+        let latch = Latch::counting(Arc::clone(&self.figures.notifications));
+        Arc::new(Expected { granted: AtomicU64::new(0), latch })
     }
 
     /// Wakes all waiters and listeners, and each other subscription that is about to wait.
@@ -332,6 +353,33 @@ impl ChannelEntry {
     pub(super) fn broadcasts(&self) -> u64 {
         // Ordering: AcqRel, a read-modify-write to be in one order with `call_all`, see there.
         self.broadcasts.fetch_add(0, Ordering::AcqRel)
+    }
+}
+
+/// The place of one waiter for the grant of the lease number that the waiter asked by.
+pub(crate) struct Expected {
+    /// Number of the latest grant for this waiter; 0 without one.
+    granted: AtomicU64,
+    latch: Latch,
+}
+
+#[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
+impl Expected {
+    fn tell(&self, number: u64) {
+        // Ordering: Relaxed. The woken waiter sees the number through the latch; a waiter that reads the
+        // number too late asks the store.
+        self.granted.store(number, Ordering::Relaxed);
+        self.latch.release(1);
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        // Ordering: Relaxed, as above.
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Latch of one permit for each grant.
+    pub(crate) fn latch(&self) -> &Latch {
+        &self.latch
     }
 }
 
@@ -352,12 +400,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grant_that_comes_late_or_twice_hides_no_later_one() {
+    fn grant_wakes_the_waiter_of_its_number_and_no_other() {
         let entry = ChannelEntry::new(Arc::from("a"), 0, Arc::default());
-        let granted = [2, 3, 1, 3].map(|number| {
-            entry.deliver(Message::Granted(number));
-            entry.granted()
+        let waiters = [2, 3].map(|number| {
+            let waiter = entry.expected();
+            entry.expect(&waiter, number);
+            waiter
         });
-        assert_eq!(granted, [2, 3, 3, 3]);
+        let told = || waiters.each_ref().map(|waiter| (waiter.granted(), waiter.latch().pending()));
+        entry.deliver(Message::Granted(9));
+        assert_eq!((told(), entry.pending()), ([(0, 0), (0, 0)], 1));
+        entry.deliver(Message::Granted(3));
+        assert_eq!((told(), entry.pending()), ([(0, 0), (3, 1)], 1));
+        entry.expect(&waiters[0], 4);
+        [2, 4].map(|number| entry.deliver(Message::Granted(number)));
+        assert_eq!(told(), [(4, 1), (3, 1)]);
+        waiters.iter().for_each(|waiter| entry.expect_no_more(waiter));
+        assert!(entry.expected.lock().is_empty());
     }
 }

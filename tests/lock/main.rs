@@ -19,11 +19,14 @@ mod messages;
 mod metrics;
 mod multi;
 mod no_answer;
+mod on_permits;
 mod one_client;
 #[path = "../over_local/mod.rs"]
 mod over_local;
 mod own_backend;
 mod ownership;
+#[path = "../permits/mod.rs"]
+mod permits;
 #[path = "../polled/mod.rs"]
 mod polled;
 mod present;

@@ -14,7 +14,10 @@ mod executors;
 mod linger;
 mod multi;
 mod names;
+mod on_permits;
 mod other_kinds;
+#[path = "../permits/mod.rs"]
+mod permits;
 mod redisson;
 mod scripts;
 mod suite;

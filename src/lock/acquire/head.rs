@@ -30,6 +30,7 @@ use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Mome
 
 use super::{AcquireParams, End};
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
+use crate::lock::entry::listening::Listening;
 use crate::lock::entry::{Entry, read_or};
 use crate::lock::error::LockError;
 use crate::lock::lease::LeaseError;
@@ -42,6 +43,8 @@ pub(super) struct Head<'a> {
     wanted: AcquireParams<'a>,
     ticket: HeadTicket,
     request: Request,
+    /// Number by which the head asked; `None` before its first question.
+    number: Option<u64>,
     /// Latest answer: time until the lock may be free, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
     waits_to_be_called: bool,
@@ -59,6 +62,9 @@ impl Drop for Head<'_> {
             entry.event(|engine, effects| engine.abandon(&self.ticket, entry.now(), effects));
             entry.context.tell_shutdown();
         }
+        if entry.context.is_same_process() {
+            entry.leave_gate();
+        }
     }
 }
 
@@ -68,6 +74,7 @@ impl<'a> Head<'a> {
             wanted,
             ticket,
             request,
+            number: None,
             says: None,
             waits_to_be_called: false,
             yields: false,
@@ -104,12 +111,20 @@ impl<'a> Head<'a> {
         give_up: Moment,
     ) -> Result<End, LockError> {
         let (entry, ticket, may_wait) = (self.wanted.entry, self.ticket, self.wanted.may_wait());
+        if may_wait && entry.has_gate() {
+            let passes = pin!(entry.pass_gate());
+            match entry.context.until(give_up, pin!(as_head(entry, &ticket, passes))).await {
+                None => return Ok(End::Held),
+                Some(None) => return Ok(End::Superseded),
+                Some(Some(())) => {}
+            }
+        }
         // Subscribe first if the head has to wait anyway, which saves a question, or if subscribing is free.
         let subscribes_first =
             may_wait && (ticket.steps() > 0 || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
             let asked =
-                entry.context.until(give_up, pin!(as_head(entry, &ticket, pin!(self.ask(now))))).await;
+                entry.context.until(give_up, pin!(as_head(entry, &ticket, pin!(self.ask(now, None))))).await;
             let Some(asked) = asked else { return Ok(End::Unanswered) };
             match asked.unwrap_or(Ok((AttemptOutcome::Superseded, now))) {
                 Ok((AttemptOutcome::Granted(grant), at)) => return Ok(self.granted(grant, at)),
@@ -134,17 +149,33 @@ impl<'a> Head<'a> {
         give_up.min(context.now() + left)
     }
 
-    async fn ask(&mut self, sent: Moment) -> Result<(AttemptOutcome, Moment), LockError> {
+    /// Has a grant of the head's number wake the head.
+    fn expect_grant(&self, listening: &Listening) {
+        if let Some(number) = self.number.filter(|_| self.wanted.entry.mode.is_queued()) {
+            listening.expect(number);
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        sent: Moment,
+        listening: Option<&Listening>,
+    ) -> Result<(AttemptOutcome, Moment), LockError> {
         let (entry, ticket) = (self.wanted.entry, self.ticket);
         let Some(attempt) = entry.attempt(&ticket, &self.request, sent) else {
             return Ok((AttemptOutcome::Superseded, sent));
         };
+        self.number = Some(attempt.number());
+        if let Some(listening) = listening {
+            self.expect_grant(listening);
+        }
         let position = match self.waits_to_be_called {
             true => Some(entry.place_among_called(sent)),
             false => entry.position_of(&ticket, sent).filter(|_| self.wanted.may_wait()),
         };
         let asked = AcquireRequest::new(entry.context.lease_id(attempt.number()), attempt.lease(), sent);
         let asked = asked.tokens(attempt.tokens()).position(position).yields(self.yields);
+        let asked = asked.permits(entry.permits());
         // The question of a dropped attempt may follow the attempt's rollback: roll back again.
         let dropped = attempt.copy();
         let unread = move || {

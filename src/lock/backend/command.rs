@@ -42,6 +42,8 @@ pub struct AcquireRequest {
     pub yields: bool,
     /// The lease under which the same owner writes and may therefore read. To read only.
     pub under: Option<LeaseId>,
+    /// The permits to take, for [`Permits`](Mode::Permits) only.
+    pub permits: Option<Permits>,
     /// The send time, by the clock of the [runtime](super::Backend::runtime). A store that counts leases by
     /// that clock may count this lease from `sent`; other stores ignore the field.
     pub sent: Moment,
@@ -51,7 +53,7 @@ impl AcquireRequest {
     /// Asks for a lease alone: no token, no position.
     #[inline]
     pub fn new(id: LeaseId, lease: Duration, sent: Moment) -> Self {
-        Self { id, lease, tokens: 0, position: None, yields: false, under: None, sent }
+        Self { id, lease, tokens: 0, position: None, yields: false, under: None, permits: None, sent }
     }
 
     /// Sets the number of fencing tokens to reserve.
@@ -78,6 +80,14 @@ impl AcquireRequest {
         self
     }
 
+    /// Sets the permits to take.
+    #[inline]
+    #[must_use]
+    pub fn permits(mut self, permits: impl Into<Option<Permits>>) -> Self {
+        self.permits = permits.into();
+        self
+    }
+
     /// Sets the lease to write under which the owner reads.
     #[inline]
     #[must_use]
@@ -85,6 +95,35 @@ impl AcquireRequest {
         self.under = under.into();
         self
     }
+}
+
+/// Permits of a semaphore, for one lease.
+///
+/// # Examples
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend, LeaseId, LockName, Mode, Permits};
+/// use latchwork::local::Local;
+///
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let other: LeaseId = "0b1a3a5e-4bd2-4b4b-9f0e-2a8f5b0f7f11:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("jobs")?, Duration::from_secs(30), Instant::now().into());
+/// let (local, two_of_three) = (Local::new(), Permits { count: 2, capacity: 3 });
+/// let acquire = |id| AcquireRequest::new(id, lease, now).permits(two_of_three);
+/// let outcome = local.acquire(Mode::Permits, &name, &acquire(id)).await?;
+/// assert_eq!(outcome, AcquireOutcome::Acquired { last_token: 0 });
+/// let outcome = local.acquire(Mode::Permits, &name, &acquire(other)).await?;
+/// assert!(matches!(outcome, AcquireOutcome::Held { .. })); // one permit is left
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Permits {
+    /// The number of permits to take, from 1 to `capacity`.
+    pub count: u32,
+    /// The largest number of permits in use, by all leases, for which this lease is granted.
+    pub capacity: u32,
 }
 
 /// A position in the store's queue of a name.
@@ -266,12 +305,21 @@ pub struct Holder {
     pub left: Duration,
     /// The mode of the hold; `None` if unknown, as of Redisson's plain and fair locks.
     pub mode: Option<Mode>,
+    /// The number of permits; 1 for a lock.
+    pub permits: u32,
 }
 
 impl Holder {
     /// A lease that ends after `left`, of an unknown mode.
     pub fn new(id: Option<LeaseId>, left: Duration) -> Self {
-        Self { id, left, mode: None }
+        Self { id, left, mode: None, permits: 1 }
+    }
+
+    /// Sets the number of permits.
+    #[must_use]
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
     }
 
     /// Sets the mode of the hold.

@@ -36,12 +36,14 @@ pub enum Mode {
     Write,
     /// Many owners, while there is no writer: see [`ReadWriteLock::read`](crate::ReadWriteLock::read).
     Read,
+    /// A number of permits for all owners: see [`LockClient::get_semaphore`](crate::LockClient::get_semaphore).
+    Permits,
 }
 
 impl Mode {
     /// True if the store queues the waiters, and grants the lock without a further request.
     pub(in crate::lock) fn is_queued(self) -> bool {
-        matches!(self, Self::Fair | Self::Write)
+        matches!(self, Self::Fair | Self::Write | Self::Permits)
     }
 
     /// Time for which the store remembers a waiter, or `None`: short, since a dead waiter delays the others.
@@ -61,6 +63,7 @@ impl fmt::Display for Mode {
             Self::Fair => "fair",
             Self::Write => "write",
             Self::Read => "read",
+            Self::Permits => "permits",
         })
     }
 }
@@ -90,6 +93,8 @@ pub enum LockKind {
     Fair,
     /// Many readers or one writer.
     ReadWrite,
+    /// A number of permits: [`NamedSemaphore`](crate::NamedSemaphore).
+    Semaphore,
     /// A kind unknown to this version.
     Unknown,
 }
@@ -100,6 +105,7 @@ impl fmt::Display for LockKind {
             Self::Plain => "plain lock",
             Self::Fair => "fair lock",
             Self::ReadWrite => "read-write lock",
+            Self::Semaphore => "semaphore",
             Self::Unknown => "lock of an unknown kind",
         })
     }
@@ -112,7 +118,7 @@ mod tests {
     /// A position kept for zero of the store's milliseconds would end before its waiter asks again.
     #[test]
     fn queue_position_lasts_between_a_millisecond_and_ten_seconds() {
-        for mode in [Mode::Fair, Mode::Write, Mode::Read] {
+        for mode in [Mode::Fair, Mode::Write, Mode::Read, Mode::Permits] {
             assert_eq!(mode.position(Lease::MIN), Some(Duration::from_millis(1)));
             assert_eq!(mode.position(Duration::from_secs(30)), Some(Duration::from_secs(10)));
             assert_eq!(mode.position(Duration::from_secs(15)), Some(Duration::from_secs(5)));

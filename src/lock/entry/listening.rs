@@ -15,12 +15,14 @@
 //! a guard is dropped here ─► Entry::event ─► LockEntry::leave ─► Effects ──drop──► the next waiter's task
 //! ```
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::mem;
-use std::sync::OnceLock;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use crate::latch::Notification;
+use crate::subscription::channel::Expected;
 use crate::subscription::registry::{Registry, Subscription};
 use crate::subscription::transport::{SubscribeError, Transport};
 
@@ -30,6 +32,8 @@ use crate::lock::origin::Origin;
 pub(in crate::lock) struct Listening {
     /// The client's own channel, and the channel common to all clients, if this waiter listens to that.
     subscriptions: [OnceLock<Subscription<dyn Transport>>; 2],
+    /// The waiter's place for a grant on its own channel, once the waiter has asked for one.
+    expected: OnceLock<Arc<Expected>>,
     origin: Origin,
 }
 
@@ -37,6 +41,8 @@ impl Drop for Listening {
     fn drop(&mut self) {
         if !self.origin.is_same_process() {
             mem::forget(mem::take(&mut self.subscriptions));
+        } else if let Some(expected) = self.expected.get() {
+            self.own().expect_no_more(expected);
         }
     }
 }
@@ -46,7 +52,7 @@ impl Listening {
         let subscriptions = [Some(own), common].map(|channel| {
             channel.map_or_else(OnceLock::new, |channel| OnceLock::from(registry.subscribe(channel)))
         });
-        Self { subscriptions, origin: Origin::here() }
+        Self { subscriptions, expected: OnceLock::new(), origin: Origin::here() }
     }
 
     /// Subscribes to the channel that all clients listen to. False if that is done already.
@@ -79,24 +85,37 @@ impl Listening {
         self.all().find_map(|subscription| subscription.failure())
     }
 
-    /// Highest lease number that a message has granted; 0 if none has.
+    /// Has the grant of `number` wake this waiter. Called before the store is asked by the number.
+    pub(in crate::lock) fn expect(&self, number: u64) {
+        let own = self.own();
+        own.expect(self.expected.get_or_init(|| own.expected()), number);
+    }
+
+    /// Number of the latest grant for this waiter; 0 without one.
     pub(in crate::lock) fn granted(&self) -> u64 {
-        self.own().granted()
+        self.expected.get().map_or(0, |expected| expected.granted())
     }
 
     pub(in crate::lock) async fn granted_next(&self) {
         let before = self.granted();
         while self.granted() == before {
-            self.own().wait().await.consume_spurious();
+            match self.expected.get() {
+                Some(expected) => expected.latch().wait().await.consume_spurious(),
+                None => pending().await,
+            }
         }
     }
 
     pub(in crate::lock) fn try_told(&self) -> Option<Notification<'_>> {
-        self.all().find_map(|subscription| subscription.try_wait())
+        let granted = self.expected.get().and_then(|expected| expected.latch().try_wait());
+        granted.or_else(|| self.all().find_map(|subscription| subscription.try_wait()))
     }
 
     pub(in crate::lock) async fn told(&self) -> Notification<'_> {
-        let mut waits: Vec<_> = self.all().map(|subscription| Box::pin(subscription.wait())).collect();
+        type Wait<'a> = Pin<Box<dyn Future<Output = Notification<'a>> + Send + 'a>>;
+        let mut waits: Vec<Wait<'_>> = Vec::with_capacity(3);
+        waits.extend(self.all().map(|subscription| Box::pin(subscription.wait()) as Wait<'_>));
+        waits.extend(self.expected.get().map(|expected| Box::pin(expected.latch().wait()) as Wait<'_>));
         poll_fn(|task| {
             let mut polled = waits.iter_mut().map(|wait| wait.as_mut().poll(task));
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)

@@ -202,6 +202,7 @@ impl NamedWaiter {
         let sent = entry.now();
         let position = entry.position_of(&next.head, sent)?;
         let attempt = entry.attempt(&next.head, &next.request, sent)?;
+        listening.expect(attempt.number());
         let (id, lease) = (context.lease_id(attempt.number()), attempt.lease());
         let next = NextWaiter { id, lease, tokens: attempt.tokens(), position };
         Some(Self { attempt, next, listening })

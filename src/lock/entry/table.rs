@@ -12,7 +12,7 @@ use crate::lock::name::LockName;
 
 /// A table for each mode: under another mode, a name is another lock.
 pub(in crate::lock) struct Tables<T> {
-    by_mode: [Table<T>; 4],
+    by_mode: [Table<T>; 5],
     pub(in crate::lock) deadlines: Deadlines<T>,
 }
 
@@ -32,14 +32,31 @@ impl<T> Tables<T> {
     }
 }
 
-/// The entries that handles share, for as long as handles exist. A `HashTable` finds a name by its text.
+/// The entries that handles share, for as long as handles exist, by name and number: 0, or the number of one
+/// acquisition of a semaphore's permits. A `HashTable` finds a name by its text.
 pub(in crate::lock) struct Table<T>(Mutex<HashTable<Place<T>>>);
 
 struct Place<T> {
     name: LockName,
+    number: u64,
     entry: Weak<T>,
     /// The entry, if kept without a handle: for a forgotten hold or an unanswered release.
     kept: Option<Arc<T>>,
+}
+
+impl<T> Place<T> {
+    fn hash(&self) -> u64 {
+        hash(&self.name, self.number)
+    }
+
+    fn is(&self, name: &LockName, number: u64) -> bool {
+        self.number == number && self.name == *name
+    }
+}
+
+/// Spreads the acquisitions of one name over the map.
+fn hash(name: &LockName, number: u64) -> u64 {
+    name.hash_value() ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A map with room for this many names is not worth shrinking.
@@ -52,26 +69,30 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    pub(in crate::lock) fn find(&self, name: &LockName) -> Option<Arc<T>> {
-        self.0.lock().find(name.hash_value(), |place| place.name == *name)?.entry.upgrade()
+    fn find(&self, name: &LockName, number: u64) -> Option<Arc<T>> {
+        self.0.lock().find(hash(name, number), |place| place.is(name, number))?.entry.upgrade()
     }
 
-    /// As [`find`](Self::find), by an unchecked name: the name of an existing entry was checked.
+    pub(in crate::lock) fn find_name(&self, name: &LockName) -> Option<Arc<T>> {
+        self.find(name, 0)
+    }
+
+    /// As [`find_name`](Self::find_name), by an unchecked name: the name of an existing entry was checked.
     pub(in crate::lock) fn find_text(&self, name: &str) -> Option<Arc<T>> {
-        let hash = LockName::hash_of(name);
-        self.0.lock().find(hash, |place| place.name.as_str() == name)?.entry.upgrade()
+        let is_it = |place: &Place<T>| place.number == 0 && place.name.as_str() == name;
+        self.0.lock().find(LockName::hash_of(name), is_it)?.entry.upgrade()
     }
 
-    pub(in crate::lock) fn get(&self, name: &LockName, make: impl FnOnce() -> T) -> Arc<T> {
-        if let Some(entry) = self.find(name) {
+    pub(in crate::lock) fn get(&self, name: &LockName, number: u64, make: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(entry) = self.find(name, number) {
             return entry;
         }
         // Declared before `places`, to be dropped after it: an entry's drop locks the mutex.
         let made = Arc::new(make());
         let mut places = self.0.lock();
-        let is_it = |place: &Place<T>| place.name == *name;
-        let place = places.entry(name.hash_value(), is_it, |place| place.name.hash_value());
-        let place = place.or_insert_with(|| Place { name: name.clone(), entry: Weak::new(), kept: None });
+        let place = places.entry(hash(name, number), |place| place.is(name, number), Place::hash);
+        let place =
+            place.or_insert_with(|| Place { name: name.clone(), number, entry: Weak::new(), kept: None });
         let place = place.into_mut();
         if let Some(quicker) = place.entry.upgrade() {
             return quicker;
@@ -80,45 +101,63 @@ impl<T> Table<T> {
         made
     }
 
-    pub(in crate::lock) fn remove(&self, name: &LockName) {
+    pub(in crate::lock) fn remove(&self, name: &LockName, number: u64) {
         let mut places = self.0.lock();
         // Another thread may have made a new entry since then.
-        let is_it = |place: &Place<T>| place.name == *name && place.entry.strong_count() == 0;
-        if let Ok(place) = places.find_entry(name.hash_value(), is_it) {
+        let is_it = |place: &Place<T>| place.is(name, number) && place.entry.strong_count() == 0;
+        if let Ok(place) = places.find_entry(hash(name, number), is_it) {
             place.remove();
         }
         if places.len() < places.capacity() / 8 {
-            places.shrink_to(FEW, |place| place.name.hash_value());
+            places.shrink_to(FEW, Place::hash);
         }
     }
 
     /// Keeps an entry, even without a handle, until [`let_go_unless`](Self::let_go_unless).
-    pub(in crate::lock) fn keep(&self, name: &LockName, entry: &Arc<T>) {
-        if let Some(place) = self.0.lock().find_mut(name.hash_value(), |place| place.name == *name) {
+    pub(in crate::lock) fn keep(&self, name: &LockName, number: u64, entry: &Arc<T>) {
+        if let Some(place) = self.0.lock().find_mut(hash(name, number), |place| place.is(name, number)) {
             place.kept.get_or_insert_with(|| Arc::clone(entry));
         }
     }
 
     /// Stops keeping an entry, unless it `is_needed`: asked under the mutex, so that a new reason keeps it.
-    pub(in crate::lock) fn let_go_unless(&self, name: &LockName, is_needed: impl FnOnce() -> bool) {
+    pub(in crate::lock) fn let_go_unless(
+        &self,
+        name: &LockName,
+        number: u64,
+        is_needed: impl FnOnce() -> bool,
+    ) {
         // Dropped with the mutex free.
         let _kept = {
             let mut places = self.0.lock();
             if is_needed() {
                 return;
             }
-            places.find_mut(name.hash_value(), |place| place.name == *name).map(|place| place.kept.take())
+            let place = places.find_mut(hash(name, number), |place| place.is(name, number));
+            place.map(|place| place.kept.take())
         };
+    }
+
+    /// The entries of one name, in the order of their numbers.
+    pub(in crate::lock) fn all_of(&self, name: &LockName) -> Vec<Arc<T>> {
+        self.all_if(|place| place.name == *name)
     }
 
     /// In the order of names, the same for each shutdown.
     fn all(&self) -> Vec<Arc<T>> {
-        let mut all: Vec<(LockName, Arc<T>)> = {
+        self.all_if(|_| true)
+    }
+
+    fn all_if(&self, wanted: impl Fn(&Place<T>) -> bool) -> Vec<Arc<T>> {
+        let mut all: Vec<(LockName, u64, Arc<T>)> = {
             let places = self.0.lock();
-            places.iter().filter_map(|place| Some((place.name.clone(), place.entry.upgrade()?))).collect()
+            let wanted = places.iter().filter(|place| wanted(place));
+            wanted
+                .filter_map(|place| Some((place.name.clone(), place.number, place.entry.upgrade()?)))
+                .collect()
         };
-        all.sort_by(|(one, _), (other, _)| one.cmp(other));
-        all.into_iter().map(|(_, entry)| entry).collect()
+        all.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+        all.into_iter().map(|(_, _, entry)| entry).collect()
     }
 
     #[cfg(test)]
@@ -140,10 +179,10 @@ mod tests {
         fn drop(&mut self) {
             let Self(table, name, meanwhile) = self;
             if let Some(meanwhile) = meanwhile {
-                let next = table.get(name, || Self(Arc::clone(table), name.clone(), None));
+                let next = table.get(name, 0, || Self(Arc::clone(table), name.clone(), None));
                 meanwhile.send(next).unwrap();
             }
-            table.remove(name);
+            table.remove(name, 0);
         }
     }
 
@@ -151,16 +190,16 @@ mod tests {
     fn entry_goes_with_its_last_handle_unless_it_is_kept() {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
-        let get = || table.get(&name, || Entry(Arc::clone(&table), name.clone(), None));
+        let get = || table.get(&name, 0, || Entry(Arc::clone(&table), name.clone(), None));
         let (one, other) = (get(), get());
         assert!(Arc::ptr_eq(&one, &other));
         drop((one, other));
         assert_eq!(table.len(), 0);
-        table.keep(&name, &get());
+        table.keep(&name, 0, &get());
         assert_eq!(table.len(), 1);
-        table.let_go_unless(&name, || true);
+        table.let_go_unless(&name, 0, || true);
         assert_eq!(table.len(), 1);
-        table.let_go_unless(&name, || false);
+        table.let_go_unless(&name, 0, || false);
         assert_eq!(table.len(), 0);
     }
 
@@ -170,8 +209,8 @@ mod tests {
         let name = LockName::new("orders").unwrap();
         let make = || Entry(Arc::clone(&table), name.clone(), None);
         let mut quicker = None;
-        let got = table.get(&name, || {
-            quicker = Some(table.get(&name, make));
+        let got = table.get(&name, 0, || {
+            quicker = Some(table.get(&name, 0, make));
             make()
         });
         assert!(quicker.is_some_and(|quicker| Arc::ptr_eq(&quicker, &got)));
@@ -182,10 +221,10 @@ mod tests {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
         let (meanwhile, came) = mpsc::channel();
-        drop(table.get(&name, || Entry(Arc::clone(&table), name.clone(), Some(meanwhile))));
+        drop(table.get(&name, 0, || Entry(Arc::clone(&table), name.clone(), Some(meanwhile))));
         let next = came.recv().unwrap();
-        assert!(table.find(&name).is_some_and(|found| Arc::ptr_eq(&found, &next)));
-        let again = table.get(&name, || unreachable!("it is there"));
+        assert!(table.find_name(&name).is_some_and(|found| Arc::ptr_eq(&found, &next)));
+        let again = table.get(&name, 0, || unreachable!("it is there"));
         assert!(Arc::ptr_eq(&again, &next));
     }
 
@@ -194,9 +233,9 @@ mod tests {
     fn need_for_an_entry_is_checked_while_no_thread_can_keep_one() {
         let table = Arc::new(Table::default());
         let name = LockName::new("orders").unwrap();
-        table.keep(&name, &table.get(&name, || Entry(Arc::clone(&table), name.clone(), None)));
+        table.keep(&name, 0, &table.get(&name, 0, || Entry(Arc::clone(&table), name.clone(), None)));
         let mut was_asked = false;
-        table.let_go_unless(&name, || {
+        table.let_go_unless(&name, 0, || {
             was_asked = true;
             assert!(
                 table.0.try_lock().is_none(),

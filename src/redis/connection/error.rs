@@ -380,6 +380,7 @@ fn kind(mode: &str) -> LockKind {
         "lock" => LockKind::Plain,
         "fair" => LockKind::Fair,
         "read" | "write" => LockKind::ReadWrite,
+        "permits" => LockKind::Semaphore,
         _ => LockKind::Unknown,
     }
 }

@@ -21,7 +21,7 @@ for i = 1, #KEYS, each do
     if mode == 'read' or mode == 'write' and string.sub(field, -6) ~= ':write' then
         held = false
     end
-    local ends = held and string.match(held, '^until:(%d+)$')
+    local ends, permits = string.match(held or '', '^until:(%d+)(:?%d*)$')
     if own == -2 then
         held = false
     elseif own and own ~= -1 and own < lease then
@@ -34,7 +34,7 @@ for i = 1, #KEYS, each do
         if tonumber(ends) <= now then
             held = false
         elseif tonumber(ends) < later then
-            redis.call('hset', lock, field, string.format('until:%.0f', later))
+            redis.call('hset', lock, field, string.format('until:%.0f%s', later, permits))
         end
     end
     local left = held and redis.call('pttl', lock)

@@ -40,6 +40,7 @@ impl Head<'_> {
             let kept = if ticket.has_position() { entry.take_kept() } else { None };
             let is_confirmed = kept.is_some();
             let listening = &kept.unwrap_or_else(|| entry.listen());
+            self.expect_grant(listening);
             if self.uncalled {
                 entry.listen_to_all(listening);
             }
@@ -159,7 +160,9 @@ impl Wait<'_, '_> {
         let (entry, context) = (self.head.wanted.entry, &self.head.wanted.entry.context);
         self.unconfirmed = !self.listening.is_ready();
         let was_held = self.head.held_for().is_some();
-        let Some(asked) = context.until(self.give_up, pin!(self.head.ask(entry.now()))).await else {
+        let Some(asked) =
+            context.until(self.give_up, pin!(self.head.ask(entry.now(), Some(self.listening)))).await
+        else {
             return self.head.time_over().map(Some);
         };
         match asked {
@@ -235,7 +238,7 @@ impl RateLimit {
             // Each release wakes the heads of all processes: with short holds, heads ask often.
             Mode::Plain => (200, Duration::from_millis(5)),
             // The store grants these modes to a chosen waiter, or lets the waiters in together.
-            Mode::Fair | Mode::Read | Mode::Write => (20, Duration::from_millis(50)),
+            Mode::Fair | Mode::Read | Mode::Write | Mode::Permits => (20, Duration::from_millis(50)),
         };
         Self { burst, every, rested: now }
     }

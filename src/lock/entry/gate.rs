@@ -1,0 +1,82 @@
+//! [`Gate`]: bounds the acquisitions of one semaphore that a client queues at the store.
+//!
+//! Each acquisition of permits is the queue head of its own entry. Before its first question that may
+//! enqueue, a head takes a place at the gate. The place is the entry's and not the future's: a future that is
+//! kept unpolled is superseded by the watchdog, and then loses its place.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Wake};
+
+use crate::lock_entry::Moment;
+use crate::semaphore::{AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit};
+use crate::support::sync::Mutex;
+
+use super::Entry;
+
+/// Places of a client for each name. More places cost the store memory; with fewer places than permits, some
+/// permits stay free over slow links while waiters wait here.
+const PLACES: usize = 32;
+
+#[derive(Default)]
+pub(super) struct Gate {
+    places: OnceLock<Arc<AsyncSemaphore>>,
+    roll_called: Mutex<Option<Moment>>,
+}
+
+pub(super) enum Place {
+    Waits(AcquireOwned),
+    Taken { _permit: OwnedSemaphorePermit },
+}
+
+impl Entry {
+    pub(in crate::lock) fn has_gate(&self) -> bool {
+        self.acquisition.is_some()
+    }
+
+    /// Waits for a place. Ready at once if the entry has a place.
+    pub(in crate::lock) async fn pass_gate(&self) {
+        let Some(acquisition) = &self.acquisition else { return };
+        let gate = &acquisition.handles.rare().gate;
+        let places = gate.places.get_or_init(|| Arc::new(AsyncSemaphore::new(PLACES)));
+        poll_fn(|task| {
+            // Outside of the mutex while polled. A place taken from a superseded head meanwhile would be put
+            // back, but that head ends in the same poll, and leaves the gate.
+            let place = acquisition.place.lock().take();
+            let mut place = place.unwrap_or_else(|| Place::Waits(Arc::clone(places).acquire_owned()));
+            if let Place::Waits(waits) = &mut place
+                && let Poll::Ready(permit) = Pin::new(waits).poll(task)
+            {
+                place = Place::Taken { _permit: permit.expect("the gate is never closed") };
+            }
+            let is_taken = matches!(place, Place::Taken { .. });
+            *acquisition.place.lock() = Some(place);
+            if is_taken { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Gives the place to the next acquisition, if this entry has or awaits one.
+    pub(in crate::lock) fn leave_gate(&self) {
+        if let Some(acquisition) = &self.acquisition {
+            // Dropped with the mutex free: wakes the next acquisition.
+            let _place = acquisition.place.lock().take();
+        }
+    }
+
+    /// Wakes all heads of the semaphore after one was superseded: other unpolled heads are superseded a
+    /// limit later, all at once, and not one by one as their turns come.
+    pub(super) fn call_the_roll(&self) {
+        let Some(acquisition) = &self.acquisition else { return };
+        let (now, limit) = (self.now(), self.context.rules.unpolled_limit);
+        {
+            let mut called = acquisition.handles.rare().gate.roll_called.lock();
+            if called.is_some_and(|called| now < called + limit) {
+                return;
+            }
+            *called = Some(now);
+        }
+        self.table().all_of(&self.name).into_iter().for_each(Wake::wake);
+    }
+}

@@ -1,0 +1,102 @@
+//! Semaphores of [`Redis`]: permits with leases, and a queue of waiters.
+
+use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
+use std::time::Instant;
+
+use crate::backend::{AcquireOutcome, AcquireRequest, LockName, Mode, Permits, ReleaseOutcome};
+use crate::lock::{Holder, LeaseId};
+
+use super::backend::{Redis, duration, freed, millis};
+use super::connection::{Error, Line, WireRequest};
+use super::keys;
+use super::queue::QueueKind;
+use super::scripts::{MAX_CALLS, Reply, endless};
+use super::topology::{Router, Sent};
+
+const KIND: QueueKind = QueueKind::Permits;
+
+/// Reply of a call that has ended the id's lease, and has more waiters to serve: the client repeats the call.
+const ENDED_AND_AGAIN: i64 = -4;
+
+impl Redis {
+    /// Takes permits if no waiter comes before `id`; otherwise gives `id` a position, if there is one.
+    pub(super) async fn take_permits(
+        &self,
+        name: &LockName,
+        request: &AcquireRequest,
+    ) -> Result<AcquireOutcome, Error> {
+        let AcquireRequest { id, lease, position, permits, .. } = request;
+        let (Permits { count, capacity }, begun) = (permits.unwrap_or(ONE_OF_ONE), self.now());
+        let mut call = self.call(KIND, name, false);
+        call.args.extend([millis(*lease).to_string(), keys::id(id), count.to_string(), capacity.to_string()]);
+        if let Some(position) = position {
+            call.args.extend([millis(position.kept).to_string(), self.nonce(KIND, name, id)]);
+        }
+        call.enqueue(*position, begun);
+        self.attempt_words(&self.scripts.queues[KIND as usize].acquire, &call, name, id).await
+    }
+
+    /// Ends the lease of `id`, or its position, and grants the free permits to the first waiters.
+    pub(super) async fn give_permits_back(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, Error> {
+        let mut call = self.call(KIND, name, true);
+        call.args.push(keys::id(id));
+        let script = &self.scripts.queues[KIND as usize].release;
+        let mut had_it = false;
+        for _ in 0..MAX_CALLS {
+            let (reply, sent) = self.send_words(router, name, script, &call, true).await?;
+            // The first sending ended the lease. (Or the lease was lost before: the effect is the same.)
+            had_it |= sent == Sent::Again || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
+            if !matches!(reply, Reply::Number(ENDED_AND_AGAIN)) {
+                let released = ReleaseOutcome::Released { receivers: 0 };
+                return Ok(if had_it { released } else { ReleaseOutcome::NotHeld });
+            }
+        }
+        Err(endless(name))
+    }
+
+    /// Ends all leases. True if permits were in use.
+    pub(super) async fn force_permits(&self, name: &LockName) -> Result<bool, Error> {
+        let call = self.call(KIND, name, false);
+        let script = &self.scripts.queues[KIND as usize].force_release;
+        // Not resent: by then, other owners may hold permits.
+        freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
+    }
+
+    pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
+        let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
+        let request = self.request(&self.scripts.permits_holders, name, &words);
+        let (found, _): (Found, Sent) = self.router.send(&WireRequest { line: Line::Ask, ..request }).await?;
+        let holders = match found {
+            Found::Holders(holders) => holders,
+            Found::Other(mode) => return Err(Error::other_kind(name, &mode)),
+        };
+        let holder = |(id, left, permits): (String, i64, u32)| {
+            Holder::new(id.parse().ok(), duration(left)).mode(Mode::Permits).permits(permits)
+        };
+        Ok(holders.into_iter().map(holder).collect())
+    }
+}
+
+const ONE_OF_ONE: Permits = Permits { count: 1, capacity: 1 };
+
+/// The reply of `permits_holders.lua`: the leases with their rest in ms and permits, or the field `mode` of
+/// another kind of lock.
+enum Found {
+    Holders(Vec<(String, i64, u32)>),
+    Other(String),
+}
+
+impl FromRedisValue for Found {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        Ok(match value {
+            Value::Array(_) => Self::Holders(Vec::from_redis_value(value)?),
+            Value::Attribute { data, .. } => Self::from_redis_value(*data)?,
+            mode => Self::Other(String::from_redis_value(mode)?),
+        })
+    }
+}

@@ -1,0 +1,31 @@
+-- Ends the id's lease, or its position, and grants the free permits to the first waiters.
+-- ARGV, from OWN on: id.
+-- Returns 1 if the id had a lease, 0 if not; `AGAIN` if the call has to be repeated, -4 if the id had a lease
+-- and the call has to be repeated.
+local id = ARGV[OWN]
+local lock = found(id)
+local queued = not lock.other and redis.call('exists', KEYS[2]) == 1
+if queued then
+    must_grant('del', 'pttl')
+    dequeue({ id })
+elseif lock.own then
+    must('hdel', 'hset', 'del')
+end
+if lock.own then
+    redis.call('hdel', KEYS[1], id)
+    lock.used = lock.used - lock.own
+    if lock.used > 0 then
+        redis.call('hset', KEYS[1], 'used', string.format('%.0f', lock.used))
+    end
+end
+local _, more = nil, nil
+if queued then
+    _, more = serve(lock, '', math.huge)
+end
+if lock.own and lock.used == 0 then
+    redis.call('del', KEYS[1])
+end
+if more then
+    return lock.own and -4 or more
+end
+return lock.own and 1 or 0

@@ -1,0 +1,229 @@
+//! Semaphores over several clients of one store: the same tests in memory and over a server.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use latchwork::{Lease, LockClient, LockError, LockKind, LossReason, NamedSemaphore, PermitGuard};
+
+crate::waiting::waiting_for!(Duration::from_secs(60));
+
+const SHORT: Duration = Duration::from_millis(100);
+
+type Waiter = Pin<Box<dyn Future<Output = Result<PermitGuard, LockError>> + Send>>;
+
+/// Begins to wait for permits, and waits until the store has queued the acquisition.
+pub(crate) async fn waits(jobs: &NamedSemaphore, permits: u32) -> tokio::task::JoinHandle<PermitGuard> {
+    let (before, jobs) = (jobs.waiting(), jobs.clone());
+    let waiter = {
+        let jobs = jobs.clone();
+        tokio::spawn(async move { jobs.acquire_many(permits).await.unwrap() })
+    };
+    eventually("a waiter", async || jobs.waiting() > before).await;
+    // A try of all permits is refused also by a waiter in the queue; the first question has come by then.
+    tokio::time::sleep(SHORT).await;
+    waiter
+}
+
+/// Runs holds of `clients` beside each other. Never more permits than the capacity are in use.
+pub(crate) async fn holds_never_exceed_the_capacity(clients: &[LockClient], tasks: u32, rounds: u32) {
+    const CAPACITY: u32 = 5;
+    let (used, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let tasks = (0..tasks).map(|task| {
+        let jobs = clients[task as usize % clients.len()].get_semaphore("jobs", CAPACITY).unwrap();
+        let (used, most) = (Arc::clone(&used), Arc::clone(&most));
+        tokio::spawn(async move {
+            for round in 0..rounds {
+                let permits = (task + round) % CAPACITY + 1;
+                let guard = jobs.acquire_many(permits).await.unwrap();
+                // Ordering: SeqCst here and below for simplicity.
+                let now = used.fetch_add(permits, Ordering::SeqCst) + permits;
+                most.fetch_max(now, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                used.fetch_sub(permits, Ordering::SeqCst);
+                match round % 2 {
+                    0 => guard.release().await.unwrap(),
+                    _ => drop(guard),
+                }
+            }
+        })
+    });
+    soon("the end of all tasks", join_all(tasks.collect::<Vec<_>>())).await;
+    assert_eq!(most.load(Ordering::SeqCst), CAPACITY, "expected all permits in use, and never more");
+    for client in clients {
+        client.shutdown(Duration::from_secs(10)).await.unwrap();
+    }
+}
+
+/// Runs `rounds` holds of one permit in each task.
+pub(crate) async fn holds_for(jobs: &[NamedSemaphore], tasks: usize, rounds: usize) {
+    let tasks = (0..tasks).map(|task| {
+        let jobs = jobs[task % jobs.len()].clone();
+        tokio::spawn(async move {
+            for _ in 0..rounds {
+                jobs.run(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
+            }
+        })
+    });
+    soon("the end of all tasks", join_all(tasks.collect::<Vec<_>>())).await;
+}
+
+pub(crate) async fn waiters_are_served_in_order_and_whole(one: &LockClient, other: &LockClient) {
+    let [ours, theirs] = [one, other].map(|client| client.get_semaphore("jobs", 3).unwrap());
+    let first = ours.acquire_many(2).await.unwrap();
+    let many = waits(&theirs, 3).await;
+    let few = waits(&ours, 1).await;
+    assert!(ours.try_acquire().await.unwrap().is_none(), "expected the try behind the waiters");
+    assert!(theirs.try_acquire_for(SHORT, Lease::Watched).await.unwrap().is_none());
+    assert_eq!(ours.usage().await.unwrap().used, 2, "expected nothing granted behind the first waiter");
+    first.release().await.unwrap();
+    let many = soon("all permits at once", many).await.unwrap();
+    assert_eq!((many.permits(), ours.usage().await.unwrap().used), (3, 3));
+    assert!(!few.is_finished());
+    many.release().await.unwrap();
+    drop(soon("the next waiter", few).await.unwrap());
+}
+
+pub(crate) async fn each_handle_keeps_its_own_capacity(one: &LockClient, other: &LockClient) {
+    let (many, few) = (one.get_semaphore("jobs", 3).unwrap(), other.get_semaphore("jobs", 1).unwrap());
+    let held = many.acquire().await.unwrap();
+    assert!(
+        few.try_acquire().await.unwrap().is_none(),
+        "expected one permit in use to be enough for one of one"
+    );
+    let second = many.try_acquire().await.unwrap().expect("one of three is in use");
+    let strict = waits(&few, 1).await;
+    drop(held);
+    second.release().await.unwrap();
+    let strict = soon("a free semaphore", strict).await.unwrap();
+    assert_eq!(many.usage().await.unwrap().used, 1);
+    drop((many.acquire().await.unwrap(), strict));
+}
+
+pub(crate) async fn bad_requests_are_refused_before_anything_is_sent(client: &LockClient) {
+    let jobs = client.get_semaphore("jobs", 2).unwrap();
+    let refusals = [
+        (client.get_semaphore("jobs", 0).map(|_| ()), "at least 1"),
+        (jobs.acquire_many(0).await.map(|_| ()), "ask for 1 to 2"),
+        (jobs.acquire_many(3).await.map(|_| ()), "ask for at most 2"),
+        (jobs.try_acquire_many(3).await.map(|_| ()), "ask for at most 2"),
+        (jobs.run_many(3, async {}).await, "ask for at most 2"),
+    ];
+    for (refused, advice) in refusals {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, LockError::Permits { .. }) && error.is_refused(), "{error:?}");
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    let permit = jobs.acquire().await.unwrap();
+    let locks = [client.get_lock("jobs").unwrap(), client.get_fair_lock("jobs").unwrap()];
+    let both = client.get_read_write_lock("jobs").unwrap();
+    for lock in locks.iter().chain([both.read(), both.write()]) {
+        match lock.try_lock().await {
+            Err(LockError::OtherKind { found: LockKind::Semaphore, .. }) => {}
+            other => panic!("expected a semaphore in the way of a lock, and got {other:?}"),
+        }
+    }
+    permit.release().await.unwrap();
+    for (lock, kind) in locks.iter().zip([LockKind::Plain, LockKind::Fair]) {
+        let guard = lock.lock().await.unwrap();
+        match (jobs.try_acquire().await, jobs.usage().await, jobs.force_release().await) {
+            (
+                Err(LockError::OtherKind { found, .. }),
+                Err(LockError::OtherKind { .. }),
+                Err(LockError::OtherKind { .. }),
+            ) => {
+                assert_eq!(found, kind);
+            }
+            other => panic!("expected a {kind} in the way of a permit, and got {other:?}"),
+        }
+        guard.unlock().await.unwrap();
+    }
+}
+
+pub(crate) async fn waiter_that_leaves_lets_the_next_go_on(one: &LockClient, other: &LockClient) {
+    let [ours, theirs] = [one, other].map(|client| client.get_semaphore("jobs", 2).unwrap());
+    let held = ours.acquire().await.unwrap();
+    let many = waits(&theirs, 2).await;
+    let few = waits(&ours, 1).await;
+    many.abort();
+    drop(soon("the permit that is free", few).await.unwrap());
+    drop(held);
+    assert!(many.await.unwrap_err().is_cancelled());
+    eventually("all permits free", async || ours.usage().await.unwrap().used == 0).await;
+}
+
+pub(crate) async fn permits_are_listed_forced_and_forgotten(one: &LockClient, other: &LockClient) {
+    let jobs = one.get_semaphore("jobs", 4).unwrap();
+    let (two, one_more) = (jobs.acquire_many(2).await.unwrap(), jobs.acquire().await.unwrap());
+    let mut held: Vec<u32> = one.held().iter().map(|held| held.permits).collect();
+    held.sort_unstable();
+    assert_eq!((held, one.metrics().held, other.held().len()), (vec![1, 2], 2, 0));
+    let usage = other.get_semaphore("jobs", 9).unwrap().usage().await.unwrap();
+    assert_eq!((usage.used, usage.holders.len()), (3, 2));
+    for holder in &usage.holders {
+        assert_eq!(holder.id.as_ref().unwrap().client_id(), one.id());
+        assert!(holder.left > Duration::ZERO && holder.left <= Duration::from_secs(30));
+    }
+    let waiters = [waits(&jobs, 2).await, waits(&jobs, 2).await];
+    let waiting = one.waiting();
+    assert_eq!((waiting.len(), waiting[0].waiters, jobs.waiting()), (1, 2, 2));
+    assert!(jobs.force_release().await.unwrap());
+    assert_eq!((two.lost().await, one_more.lost().await), (LossReason::Gone, LossReason::Gone));
+    assert!(two.release().await.unwrap_err().is_lost());
+    for waiter in waiters {
+        soon("a permit after the force", waiter).await.unwrap().forget();
+    }
+    assert_eq!((one.held().len(), jobs.usage().await.unwrap().used), (2, 4));
+    assert!(other.get_semaphore("jobs", 4).unwrap().force_release().await.unwrap());
+    assert!(!jobs.force_release().await.unwrap());
+}
+
+/// As many futures as the client has places wait and are kept unpolled; a live waiter comes behind them.
+pub(crate) async fn unpolled_waiters_give_way(client: &LockClient, unpolled: usize) {
+    let jobs = client.get_semaphore("jobs", 5).unwrap();
+    let held = jobs.acquire_many(5).await.unwrap();
+    let mut kept: Vec<Waiter> = (0..unpolled)
+        .map(|_| {
+            let jobs = jobs.clone();
+            Box::pin(async move { jobs.acquire().await }) as Waiter
+        })
+        .collect();
+    // Polled for a while, so that they wait at the store or at the client's gate.
+    let until = tokio::time::Instant::now() + Duration::from_millis(300);
+    while tokio::time::Instant::now() < until {
+        kept.iter_mut().for_each(|waiter| assert!(waiter.as_mut().now_or_never().is_none()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let live = waits(&jobs, 1).await;
+    let begun = tokio::time::Instant::now();
+    held.release().await.unwrap();
+    drop(soon("the live waiter", live).await.unwrap());
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(2500), "expected two limits at most, and waited {took:?}");
+    // Polled again, each has its turn.
+    for waiter in kept {
+        drop(soon("a waiter that is polled again", waiter).await.unwrap());
+    }
+}
+
+pub(crate) async fn client_waits_for_permits_at_its_end(one: &LockClient, other: &LockClient) {
+    let [ours, theirs] = [one, other].map(|client| client.get_semaphore("jobs", 1).unwrap());
+    let permit = ours.acquire().await.unwrap();
+    let waiter = waits(&ours, 1).await;
+    let drain = one.drain(Duration::from_secs(30));
+    let mut drain = std::pin::pin!(drain);
+    assert!(drain.as_mut().now_or_never().is_none());
+    assert!(matches!(ours.acquire().await, Err(LockError::ShutDown)));
+    drop(permit);
+    drop(soon("the waiter", waiter).await.unwrap());
+    soon("the end of the drain", drain).await.unwrap();
+    theirs.acquire().await.unwrap().release().await.unwrap();
+    let kept = theirs.acquire().await.unwrap();
+    let error = other.shutdown(Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("jobs"), "{error}");
+    drop(kept);
+    other.shutdown(Duration::from_secs(5)).await.unwrap();
+}

@@ -1,0 +1,142 @@
+//! Semaphores over a server.
+
+use std::time::Duration;
+
+use latchwork::redis::Redis;
+use latchwork::{LockClient, LockOptions, LossReason};
+use latchwork_testkit::RedisServer;
+
+use crate::by_hand::{calls, run};
+use crate::permits::{self, waits};
+
+crate::waiting::waiting_for!(Duration::from_secs(60));
+
+async fn client(url: &str) -> LockClient {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+async fn clients() -> (RedisServer, [LockClient; 2]) {
+    let server = RedisServer::start();
+    let clients = [client(&server.url()).await, client(&server.url()).await];
+    (server, clients)
+}
+
+async fn keys(server: &RedisServer) -> usize {
+    run(server, "DBSIZE").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn holds_never_exceed_the_capacity() {
+    let (server, clients) = clients().await;
+    permits::holds_never_exceed_the_capacity(&clients, 100, 10).await;
+    assert_eq!(keys(&server).await, 0);
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_order_and_whole() {
+    let (server, [one, other]) = clients().await;
+    permits::waiters_are_served_in_order_and_whole(&one, &other).await;
+    eventually("no key left", async || keys(&server).await == 0).await;
+}
+
+#[tokio::test]
+async fn each_handle_keeps_its_own_capacity() {
+    let (_server, [one, other]) = clients().await;
+    permits::each_handle_keeps_its_own_capacity(&one, &other).await;
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_before_anything_is_sent() {
+    let (_server, [one, _]) = clients().await;
+    permits::bad_requests_are_refused_before_anything_is_sent(&one).await;
+}
+
+#[tokio::test]
+async fn waiter_that_leaves_lets_the_next_go_on() {
+    let (server, [one, other]) = clients().await;
+    permits::waiter_that_leaves_lets_the_next_go_on(&one, &other).await;
+    eventually("no key left", async || keys(&server).await == 0).await;
+}
+
+#[tokio::test]
+async fn permits_are_listed_forced_and_forgotten() {
+    let (_server, [one, other]) = clients().await;
+    permits::permits_are_listed_forced_and_forgotten(&one, &other).await;
+}
+
+#[tokio::test]
+async fn unpolled_waiters_give_way() {
+    let (_server, [one, _]) = clients().await;
+    permits::unpolled_waiters_give_way(&one, 40).await;
+}
+
+#[tokio::test]
+async fn client_waits_for_permits_at_its_end() {
+    let (_server, [one, other]) = clients().await;
+    permits::client_waits_for_permits_at_its_end(&one, &other).await;
+}
+
+#[tokio::test]
+async fn lease_is_renewed_and_a_lost_one_is_told() {
+    let server = RedisServer::start();
+    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(900));
+    let backend = Redis::connect(&server.url()).await.unwrap();
+    let client = LockClient::with_options(backend, &options).unwrap();
+    let jobs = client.get_semaphore("jobs", 2).unwrap();
+    let mut permit = jobs.acquire().await.unwrap();
+    let waiter = waits(&jobs, 2).await;
+    assert_eq!(permit.lost_timeout(Duration::from_secs(2)).await, None, "expected renewals");
+    assert!(!waiter.is_finished());
+    permit.ensure_held().await.unwrap();
+    permit.extend(Duration::from_secs(5)).await.unwrap();
+    let left = jobs.usage().await.unwrap().holders[0].left;
+    assert!(left > Duration::from_secs(4), "{left:?}");
+    run::<String>(&server, "FLUSHALL").await;
+    assert_eq!(soon("the loss", permit.lost()).await, LossReason::Gone);
+    drop(soon("the waiter", waiter).await.unwrap());
+}
+
+/// The lease of a client that is gone: no release comes.
+#[tokio::test]
+async fn permits_of_a_client_that_is_gone_come_back_when_its_leases_end() {
+    let (server, [one, other]) = clients().await;
+    let [ours, theirs] = [&one, &other].map(|client| client.get_semaphore("jobs", 2).unwrap());
+    for _ in 0..2 {
+        let lease = Duration::from_millis(700);
+        ours.try_acquire_for(Duration::ZERO, lease).await.unwrap().expect("two are free").forget();
+    }
+    let begun = tokio::time::Instant::now();
+    let both = soon("both permits", theirs.acquire_many(2)).await.unwrap();
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_millis(800),
+        "expected the permits at the end of the leases, after {took:?}"
+    );
+    both.release().await.unwrap();
+    assert_eq!(keys(&server).await, 0);
+}
+
+#[tokio::test]
+async fn hold_costs_two_commands_with_and_without_a_wait() {
+    let (server, [one, other]) = clients().await;
+    let jobs = [&one, &other].map(|client| client.get_semaphore("jobs", 3).unwrap());
+    // Keeps the channels subscribed to, and the scripts known.
+    permits::holds_for(&jobs, 10, 3).await;
+    let (before, holds) = (calls(&server, "evalsha").await, 1000);
+    permits::holds_for(&jobs, 100, 10).await;
+    let cost = (calls(&server, "evalsha").await - before) as f64 / f64::from(holds);
+    assert!(cost <= 2.1, "{cost} commands a hold");
+    let stats = [one, other].map(|client| client.metrics().wakes_spurious);
+    assert_eq!(stats, [0, 0], "expected each message to wake the waiter of its grant, and no other");
+}
+
+#[tokio::test]
+async fn semaphore_of_redissons_is_refused_with_advice() {
+    let (server, [one, _]) = clients().await;
+    run::<String>(&server, "SET jobs 3").await;
+    let jobs = one.get_semaphore("jobs", 3).unwrap();
+    let error = jobs.acquire().await.unwrap_err();
+    assert!(!error.is_retryable(), "{error}");
+    assert_eq!(run::<String>(&server, "GET jobs").await, "3");
+    println!("{error}");
+}
