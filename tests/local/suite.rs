@@ -14,7 +14,7 @@ use latchwork::{LeaseError, Lock, LockClient, LockOptions};
 
 use crate::polled::{poll, poll_by};
 
-latchwork_conformance::suite!(plain fair read_write: {
+latchwork_conformance::suite!(plain fair read_write permits: {
     let store = Local::new();
     move || store.clone()
 });

@@ -32,7 +32,7 @@ impl Store for OnServer {
     }
 }
 
-latchwork_conformance::suite!(plain fair read_write: OnServer);
+latchwork_conformance::suite!(plain fair read_write permits: OnServer);
 
 /// `waiters` tasks of the holder's process hold the lock for `hold` each; returns scripts and hand-offs.
 async fn crowd(waiters: usize, hold: Duration, options: &LockOptions) -> (usize, u64) {

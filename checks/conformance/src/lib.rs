@@ -20,8 +20,9 @@
 //! | plain locks | `plain` | the tables of `Backend`; the promises of every lock; those of plain locks |
 //! | fair locks | `fair` | the same tables; the promises of every lock; the order of all clients |
 //! | read-write locks | `read_write` | the sentences about them in `Backend`; both sides; the write side, as a fair lock |
+//! | semaphores | `permits` | the sentences about them in `Backend`; the promises of every semaphore |
 //!
-//! `suite!(plain fair read_write: …)` runs all properties. A test of its own compares the list with
+//! `suite!(plain fair read_write permits: …)` runs all properties. A test of its own compares the list with
 //! [`Backend::supports`](latchwork::backend::Backend::supports), so no mode goes untested by mistake.
 //! [`part!`] makes the tests of one part alone; [`properties`] returns the properties as values, to run them
 //! under a harness of your own, or over a backend that is broken on purpose.
@@ -53,6 +54,7 @@ mod intercept;
 mod leases;
 mod lists;
 mod lock;
+mod permits;
 mod probe;
 mod property;
 mod read_write;
@@ -84,6 +86,9 @@ pub fn properties(part: Part) -> Vec<Property> {
             __read_write!(__table (all Mode::Read));
             __lock!(__table (all Mode::Write));
             __fair!(__table (all Mode::Write));
+        }
+        Part::Permits => {
+            __permits!(__table (all Mode::Permits));
         }
     }
     all
@@ -126,7 +131,8 @@ pub fn check_modes<S: Store>(store: &S, tested: &[Part]) {
     }
 }
 
-/// Makes a `#[test]` of each property of the named parts: one or more of `plain`, `fair`, `read_write`.
+/// Makes a `#[test]` of each property of the named parts: one or more of `plain`, `fair`, `read_write`,
+/// `permits`.
 ///
 /// After the colon comes an expression of a type that implements [`Store`], evaluated in each test. See the
 /// [page of the crate](crate).
@@ -142,7 +148,8 @@ macro_rules! suite {
     };
 }
 
-/// Makes a `#[test]` of each property of one part, `plain`, `fair` or `read_write`, in the current module.
+/// Makes a `#[test]` of each property of one part, `plain`, `fair`, `read_write` or `permits`, in the current
+/// module.
 #[macro_export]
 macro_rules! part {
     (plain: $store:expr) => {
@@ -152,6 +159,9 @@ macro_rules! part {
     (fair: $store:expr) => {
         $crate::__lock! { __tests (($store) Fair) }
         $crate::__fair! { __tests (($store) Fair) }
+    };
+    (permits: $store:expr) => {
+        $crate::__permits! { __tests (($store) Permits) }
     };
     (read_write: $store:expr) => {
         $crate::__read_write_commands! { __tests (($store) Read) }
@@ -194,6 +204,9 @@ macro_rules! __part {
     };
     (read_write) => {
         $crate::Part::ReadWrite
+    };
+    (permits) => {
+        $crate::Part::Permits
     };
 }
 

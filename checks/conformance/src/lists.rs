@@ -350,3 +350,45 @@ macro_rules! __read_write {
         }
     };
 }
+
+/// The semaphores of the page of `Backend`, and the promises of every semaphore.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __permits {
+    ($to:ident $with:tt) => {
+        $crate::$to! { $with
+            permits
+            /// A request is granted if the permits in use, with the requested ones, are at most the capacity;
+            /// a refused request, also of several permits, gets none.
+            permits_are_granted_up_to_the_capacity
+            /// A command that runs twice has the effect of one, and only a release shortens a lease.
+            commands_on_permits_that_run_twice_mean_the_same
+            /// Each request brings its own capacity, and the store keeps none.
+            each_request_brings_its_own_capacity
+            /// As soon as permits are free, the first ids of the queue get theirs, in order; if the first id
+            /// does not fit, no later id and no newcomer is granted.
+            permits_go_to_the_first_of_the_queue_that_fits
+            /// A release grants as many ids of the queue as fit, with one message each.
+            one_release_serves_as_many_as_fit
+            /// A release takes an id out of the queue, and the next ids get what is free.
+            waiter_for_permits_leaves_the_queue
+            /// An id whose client is known to have unsubscribed is passed over.
+            waiter_for_permits_that_listens_no_more_is_passed_over
+            /// Each lease expires by itself, and not before its time; the first of the queue is told the
+            /// earliest end.
+            each_lease_of_permits_ends_by_itself
+            /// `force_release` ends all leases, and the waiters are granted the permits.
+            forced_release_of_permits_serves_the_waiters
+            /// A name is held as one kind of lock at a time: a command for another kind fails with
+            /// `Failure::OtherKind`, and changes nothing.
+            semaphores_and_locks_refuse_each_other
+            /// The tasks of two clients together never have more permits than the capacity, and each gets its
+            /// turn.
+            tasks_of_two_clients_never_exceed_the_capacity
+            /// A released permit goes to a waiter by a message: no waiter sleeps until a timer.
+            waiter_for_permits_is_woken_by_a_release
+            /// The watchdog renews each lease, and a guard reports the loss.
+            lost_permits_are_noticed
+        }
+    };
+}

@@ -22,11 +22,13 @@ pub enum Part {
     Fair,
     /// Both sides of read-write locks.
     ReadWrite,
+    /// Semaphores.
+    Permits,
 }
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Fair, Self::ReadWrite];
+    pub const ALL: [Self; 4] = [Self::Plain, Self::Fair, Self::ReadWrite, Self::Permits];
 
     /// The modes of a backend that supports this part.
     pub fn modes(self) -> &'static [Mode] {
@@ -34,6 +36,7 @@ impl Part {
             Self::Plain => &[Mode::Plain],
             Self::Fair => &[Mode::Fair],
             Self::ReadWrite => &[Mode::Read, Mode::Write],
+            Self::Permits => &[Mode::Permits],
         }
     }
 }

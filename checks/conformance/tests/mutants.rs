@@ -10,7 +10,7 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork_conformance::{Intercept, Part, Property, Store, Violation, drive, properties};
 
 /// Each mutant with the mode and the name of a property that finds it.
-const FOUND_BY: [(Twin, Mode, &str); 25] = [
+const FOUND_BY: [(Twin, Mode, &str); 32] = [
     (TakesWhatIsHeld, Mode::Plain, "name_is_leased_to_one_id"),
     (AcquiresInName, Mode::Plain, "name_is_leased_to_one_id"),
     (ReleasesForStrangers, Mode::Plain, "release_by_another_id_finds_nothing"),
@@ -35,6 +35,13 @@ const FOUND_BY: [(Twin, Mode, &str); 25] = [
     (ForgetsTheReaders, Mode::Read, "readers_that_wait_are_let_in_when_a_writer_leaves"),
     (ReadersComeFirst, Mode::Read, "reader_waits_behind_writers_that_came_before_it"),
     (ForgetsWhatIsReadUnderAWriter, Mode::Read, "writer_reads_beside_itself"),
+    (AllowsOneMore, Mode::Permits, "permits_are_granted_up_to_the_capacity"),
+    (AllowsOneMore, Mode::Permits, "tasks_of_two_clients_never_exceed_the_capacity"),
+    (TakesOnePermit, Mode::Permits, "permits_are_granted_up_to_the_capacity"),
+    (EndsLeasesEarly, Mode::Permits, "each_lease_of_permits_ends_by_itself"),
+    (ForgetsTheWait, Mode::Permits, "permits_go_to_the_first_of_the_queue_that_fits"),
+    (ShortensLeases, Mode::Permits, "commands_on_permits_that_run_twice_mean_the_same"),
+    (ForcesNothing, Mode::Permits, "forced_release_of_permits_serves_the_waiters"),
     (SaysOneReader, Mode::Read, "holder_of_many_that_read_has_the_longest_lease"),
 ];
 

@@ -63,6 +63,10 @@ pub enum Twin {
     ForgetsWhatIsReadUnderAWriter,
     /// Only one of the holders is reported.
     SaysOneReader,
+    /// A semaphore's requests claim a capacity of one more.
+    AllowsOneMore,
+    /// A semaphore's requests take one permit, however many are wanted.
+    TakesOnePermit,
     /// The simulator's store rolls an attempt back before the attempt has arrived.
     RollsBackTooSoon,
     /// The simulator's store runs a command once more after its answer.
@@ -149,6 +153,8 @@ impl<C: Chance> Twinned<C> {
             Some(Twin::LeasesForEver) => request.lease = Lease::MAX,
             Some(Twin::EndsLeasesEarly) => request.lease = (request.lease / 3).max(Duration::from_millis(1)),
             Some(Twin::ForgetsWhatIsReadUnderAWriter) => request.under = None,
+            Some(Twin::AllowsOneMore) => request.permits.iter_mut().for_each(|it| it.capacity += 1),
+            Some(Twin::TakesOnePermit) => request.permits.iter_mut().for_each(|it| it.count = 1),
             _ => {}
         }
         let queues = mode != Mode::Read && self.is(Twin::QueuesWhatDoesNotWait);
@@ -181,7 +187,7 @@ impl<C: Chance> Twinned<C> {
         let waited = match (mode, self.twin) {
             (Mode::Read, Some(Twin::ForgetsTheReaders)) => return None,
             (Mode::Read, Some(Twin::ReadersComeFirst)) => HOUR,
-            (Mode::Fair | Mode::Write, Some(Twin::ForgetsTheWait)) => Duration::ZERO,
+            (Mode::Fair | Mode::Write | Mode::Permits, Some(Twin::ForgetsTheWait)) => Duration::ZERO,
             _ => position.waited,
         };
         Some(QueuePosition { waited, ..position })
@@ -206,7 +212,7 @@ impl<B: Backend, C: Chance> Interceptor<B> for Twinned<C> {
         // The channel of all waiters, and the channel of this client. The common channel of fair locks, for
         // messages of foreign clients, stays as it is.
         let (all, own) = match mode {
-            Mode::Fair => (None, Some(&mut channels.own)),
+            Mode::Fair | Mode::Permits => (None, Some(&mut channels.own)),
             Mode::Write => (channels.common.as_mut(), Some(&mut channels.own)),
             _ => (Some(&mut channels.own), None),
         };

@@ -42,4 +42,4 @@ if kept then
     must('hset', 'zadd', 'pexpire', 'pttl')
     enqueue(id, kept, began, nonce .. '/' .. permits .. '/' .. capacity)
 end
-return not ahead and lock.first < math.huge and math.ceil((lock.first - now()) / 1000) or -1
+return not ahead and lock.first < math.huge and math.ceil((lock.first - now()) / 1000) - 1 or -1
