@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::lock::{
     HeldLock, Holder, Lease, LeaseError, LockError, LockName, LockOptions, LockStats, Metrics, Owner,
-    ShutdownError, WaitingLock,
+    ShutdownError, Usage, WaitingLock,
 };
 use crate::lock_entry::LossReason;
 use crate::subscription::registry::Registry;
@@ -148,6 +148,17 @@ impl LockClient {
         locks: impl IntoIterator<Item = &'a Lock>,
     ) -> Result<MultiLock, LockError> {
         self.inner.get_multi_lock(locks.into_iter().map(Lock::as_async)).map(MultiLock::from_async)
+    }
+
+    /// Returns the semaphore called `name`, with at most `capacity` permits in use over all processes. Sends
+    /// nothing. See [`LockClient::get_semaphore`](crate::LockClient::get_semaphore).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockClient::get_semaphore`](crate::LockClient::get_semaphore).
+    #[doc(alias = "RPermitExpirableSemaphore")]
+    pub fn get_semaphore(&self, name: &str, capacity: u32) -> Result<NamedSemaphore, LockError> {
+        self.inner.get_semaphore(name, capacity).map(NamedSemaphore::from_async)
     }
 
     /// Makes a new owner, for acquiring a lock more than once: see [`Lock::owned_by`].
@@ -678,5 +689,224 @@ impl MultiGuard {
     /// The errors of [`MultiGuard::unlock`](crate::MultiGuard::unlock).
     pub fn unlock(self) -> Result<(), LockError> {
         block_on(self.inner.unlock())
+    }
+}
+
+/// A semaphore of a name, for threads. The async twin [`NamedSemaphore`](crate::NamedSemaphore) explains
+/// capacity, leases, fairness and costs.
+///
+/// # Examples
+///
+/// ```
+/// # let client = latchwork::blocking::LockClient::local();
+/// let jobs = client.get_semaphore("jobs", 5)?;
+/// let permits = jobs.acquire_many(3)?;
+/// assert!(jobs.try_acquire_many(3)?.is_none());
+/// permits.release()?; // … after the job …
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "RPermitExpirableSemaphore")]
+pub struct NamedSemaphore {
+    inner: crate::NamedSemaphore,
+}
+
+impl NamedSemaphore {
+    /// Wraps a semaphore for use by threads.
+    pub fn from_async(semaphore: crate::NamedSemaphore) -> Self {
+        Self { inner: semaphore }
+    }
+
+    /// The same semaphore, for tasks.
+    pub fn as_async(&self) -> &crate::NamedSemaphore {
+        &self.inner
+    }
+
+    /// The semaphore's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// The largest number of permits in use for which this handle's acquisitions are granted.
+    pub fn capacity(&self) -> u32 {
+        self.inner.capacity()
+    }
+
+    /// Takes one permit, blocking this thread. The watchdog renews the lease while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::acquire`](crate::NamedSemaphore::acquire).
+    pub fn acquire(&self) -> Result<PermitGuard, LockError> {
+        self.acquire_many(1)
+    }
+
+    /// Takes `permits` permits at once, blocking this thread: all or none.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::acquire_many`](crate::NamedSemaphore::acquire_many).
+    pub fn acquire_many(&self, permits: u32) -> Result<PermitGuard, LockError> {
+        block_on(self.inner.acquire_many(permits)).map(PermitGuard::from_async)
+    }
+
+    /// Takes one permit if one is free now, and no acquisition waits.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::try_acquire`](crate::NamedSemaphore::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<PermitGuard>, LockError> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `permits` permits if all are free now, and no acquisition waits.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::try_acquire_many`](crate::NamedSemaphore::try_acquire_many).
+    pub fn try_acquire_many(&self, permits: u32) -> Result<Option<PermitGuard>, LockError> {
+        self.try_acquire_many_for(permits, Duration::ZERO, Lease::Watched)
+    }
+
+    /// Takes one permit, blocking this thread for at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::try_acquire_for`](crate::NamedSemaphore::try_acquire_for).
+    pub fn try_acquire_for(
+        &self,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<PermitGuard>, LockError> {
+        self.try_acquire_many_for(1, wait, lease)
+    }
+
+    /// Takes `permits` permits at once, blocking this thread for at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::try_acquire_many_for`](crate::NamedSemaphore::try_acquire_many_for).
+    pub fn try_acquire_many_for(
+        &self,
+        permits: u32,
+        wait: Duration,
+        lease: impl Into<Lease>,
+    ) -> Result<Option<PermitGuard>, LockError> {
+        Ok(block_on(self.inner.try_acquire_many_for(permits, wait, lease))?.map(PermitGuard::from_async))
+    }
+
+    /// Returns the permits in use in all clients, and their holders.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::usage`](crate::NamedSemaphore::usage).
+    pub fn usage(&self) -> Result<Usage, LockError> {
+        block_on(self.inner.usage())
+    }
+
+    /// Returns how many acquisitions of this client wait for permits. Asks no server.
+    pub fn waiting(&self) -> usize {
+        self.inner.waiting()
+    }
+
+    /// Takes all permits away from their holders, and wakes waiters. True if permits were in use.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamedSemaphore::force_release`](crate::NamedSemaphore::force_release).
+    pub fn force_release(&self) -> Result<bool, LockError> {
+        block_on(self.inner.force_release())
+    }
+}
+
+/// Permits of a [`NamedSemaphore`], for threads. Dropping the guard gives all back. The async twin is
+/// [`PermitGuard`](crate::PermitGuard).
+///
+/// # Examples
+///
+/// ```
+/// # let client = latchwork::blocking::LockClient::local();
+/// let permit = client.get_semaphore("jobs", 5)?.acquire()?;
+/// assert!(permit.is_held()); // checked before each step of the job
+/// permit.release()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a guard gives the permits back at once"]
+pub struct PermitGuard {
+    inner: crate::PermitGuard,
+}
+
+impl PermitGuard {
+    /// Wraps a task's permits for use by a thread.
+    pub fn from_async(guard: crate::PermitGuard) -> Self {
+        Self { inner: guard }
+    }
+
+    /// Converts the permits for use by a task.
+    pub fn into_async(self) -> crate::PermitGuard {
+        self.inner
+    }
+
+    /// The semaphore's name.
+    pub fn name(&self) -> &LockName {
+        self.inner.name()
+    }
+
+    /// The number of permits.
+    pub fn permits(&self) -> u32 {
+        self.inner.permits()
+    }
+
+    /// True if this process knows of no loss; asks no server.
+    pub fn is_held(&self) -> bool {
+        self.inner.is_held()
+    }
+
+    /// The known time until the lease ends without a renewal; zero if the permits are lost.
+    pub fn remaining(&self) -> Duration {
+        self.inner.remaining()
+    }
+
+    /// Blocks this thread until the permits are lost, and returns the reason.
+    pub fn lost(&self) -> LossReason {
+        block_on(self.inner.lost())
+    }
+
+    /// As [`lost`](Self::lost), for `timeout` at most: `None` if the permits are not lost by then.
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
+        block_on(self.inner.lost_timeout(timeout))
+    }
+
+    /// Asks the store if the permits are still held.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PermitGuard::ensure_held`](crate::PermitGuard::ensure_held).
+    pub fn ensure_held(&self) -> Result<(), LockError> {
+        block_on(self.inner.ensure_held())
+    }
+
+    /// Makes the lease last for at least `lease` from now. Never shortens a lease.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PermitGuard::extend`](crate::PermitGuard::extend).
+    pub fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
+        block_on(self.inner.extend(lease))
+    }
+
+    /// Gives the permits back, and returns the outcome.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PermitGuard::release`](crate::PermitGuard::release).
+    pub fn release(self) -> Result<(), LockError> {
+        block_on(self.inner.release())
+    }
+
+    /// Keeps the permits in use, without renewals, until the lease ends.
+    pub fn forget(self) {
+        self.inner.forget();
     }
 }
