@@ -1,6 +1,7 @@
 //! The benchmark of the lock on Redis; the program is `src/bin/lock.rs`.
 //!
 //! * [`clients`]: the locks under comparison, behind one trait.
+//! * [`semaphores`]: semaphores over Redis, behind another.
 //! * [`scenarios`]: the measurements, one file each, as [`Figure`]s.
 //! * [`server`], [`monitor`]: the shared server, and the count of its commands.
 //! * [`children`], [`board`], [`turns`], [`convoy`], [`reading`]: processes that take turns, or read
@@ -14,6 +15,7 @@ pub mod figure;
 pub mod monitor;
 pub mod reading;
 pub mod scenarios;
+pub mod semaphores;
 pub mod server;
 pub mod turns;
 

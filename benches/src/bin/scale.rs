@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::lock::clients::{Client, LatchworkRead, LatchworkWrite};
+use benches::lock::semaphores::{Polled, Semaphore, Tokens};
 use benches::lock::server::{Server, Spent};
 use benches::peers::{Peer, Queueing};
 use benches::queue::Queue;
@@ -14,7 +15,7 @@ use benches::record::{Curve, Line, Record, Value};
 use benches::wakers::Counting;
 use benches::{each_client_beside, each_peer};
 use clap::Parser;
-use latchwork::LockClient;
+use latchwork::{LockClient, NamedSemaphore};
 use lockable::LockPool;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
@@ -326,7 +327,83 @@ fn over_redis(options: &CommandLine) -> Vec<Curve> {
         &[1, 8, 64, 512],
         |readers| vec![("latchwork", [woken_readers(&server, readers)])],
     ));
+    let named = PERMITS_CURVES;
+    all.extend(curves(
+        options,
+        named,
+        "tasks of 4 clients, for 10 permits that each holds for 2 ms",
+        &TASKS,
+        |tasks| {
+            vec![
+                permits::<NamedSemaphore>(&mut server, tasks, time),
+                permits::<Tokens>(&mut server, tasks, time),
+                permits::<Polled>(&mut server, tasks, time),
+            ]
+        },
+    ));
     all
+}
+
+const TASKS: [usize; 3] = [10, 100, 1000];
+
+const PERMITS_CURVES: [(&str, &str); 5] = [
+    ("semaphore over Redis: holds", "holds a second"),
+    ("commands of a hold", "commands"),
+    ("99th percentile of the waits", "ms"),
+    ("longest wait for a permit", "ms"),
+    ("CPU time of the server for a hold", "µs"),
+];
+
+/// Holds of a semaphore's permits, by tasks that come again at once.
+fn permits<S: Semaphore>(server: &mut Server, tasks: usize, time: Duration) -> Point<5> {
+    const CLIENTS: usize = 4;
+    const HOLDS: Duration = Duration::from_millis(2);
+    let (runtime, url) = (benches::lock::runtime(), server.url());
+    let commands = |server: &mut Server| {
+        let calls = server.calls();
+        ["evalsha", "zrem", "lpush", "blpop"].map(|name| calls.get(name).copied().unwrap_or_default())
+    };
+    let (before, spent) = (commands(server), server.spent());
+    let (took, mut waits) = runtime.block_on(async {
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(Arc::new(S::connect(&url, "permits", 10).await));
+        }
+        let begun = Instant::now();
+        let mut holders = JoinSet::new();
+        for task in 0..tasks {
+            let client = Arc::clone(&clients[task % CLIENTS]);
+            holders.spawn(async move {
+                let mut waits = Vec::new();
+                while begun.elapsed() < time {
+                    let asked = Instant::now();
+                    let permit = client.acquire().await;
+                    waits.push(asked.elapsed().as_secs_f64() * 1e3);
+                    tokio::time::sleep(HOLDS).await;
+                    client.release(permit).await;
+                }
+                waits
+            });
+        }
+        let waits = holders.join_all().await.concat();
+        (begun.elapsed(), waits)
+    });
+    drop(runtime);
+    let (after, used) = (commands(server), server.spent() - spent);
+    // Scripts call commands, too, and are counted as one command.
+    let calls = |at: usize| (after[at] - before[at]) as f64;
+    let sent = match S::NAME {
+        "latchwork" => calls(0),
+        "blpop" => calls(2) + calls(3),
+        _ => calls(0) + calls(1),
+    };
+    let _: String = server.control(&["FLUSHALL"]);
+    waits.sort_by(f64::total_cmp);
+    let holds = waits.len() as f64;
+    let [p99, longest] = [waits.len() * 99 / 100, waits.len() - 1].map(|at| waits[at]);
+    let figures =
+        [holds / took.as_secs_f64(), sent / holds, p99, longest, used.cpu.as_secs_f64() * 1e6 / holds];
+    (S::NAME, figures)
 }
 
 fn memory(server: &mut Server) -> f64 {

@@ -3,7 +3,7 @@
 mod bare;
 mod blpop;
 mod latchwork;
-mod raw;
+pub(super) mod raw;
 mod rlock;
 mod rslock;
 

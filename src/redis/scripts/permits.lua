@@ -25,6 +25,7 @@ function found(id)
                 lock.used, lock.first = lock.used + permits, math.min(lock.first, tonumber(ends))
             end
         end
+        lock.swept = true
         must('hdel', 'hset', 'del')
         for i = 1, #ended, BATCH do
             redis.call('hdel', KEYS[1], unpack(ended, i, math.min(i + BATCH - 1, #ended)))
@@ -40,10 +41,10 @@ function found(id)
     return lock
 end
 
--- Leases `lock.permits` to the id.
+-- Leases `lock.permits` to the id, and writes `used`.
 function lease(id, millis, lock)
     local ends = end_in(millis)
-    lock.used, lock.first = lock.used + lock.permits, math.min(lock.first, ends)
+    lock.used, lock.first, lock.changed = lock.used + lock.permits, math.min(lock.first, ends), nil
     redis.call('hset', KEYS[1], 'mode', MODE, 'used', string.format('%.0f', lock.used), 'first', string.format('%.0f', lock.first), id, string.format('until:%.0f:%.0f', ends, lock.permits))
     if redis.call('pttl', KEYS[1]) < tonumber(millis) then
         redis.call('pexpire', KEYS[1], millis)
@@ -53,12 +54,18 @@ end
 -- Grants permits to the first waiters of the queue that come before the id, queued since `began`, while the
 -- permits suffice. Returns true if a waiter stays ahead, and `AGAIN` if the call has to be repeated.
 local function serve(lock, id, began)
-    for _ = 1, GRANTS do
+    for i = 1, GRANTS do
         local winner, over, more = first(id, began)
         local nonce, permits, capacity = string.match(winner and winner.nonce or '', '^(.*)/(%d+)/(%d+)$')
         if not permits or lock.used + permits > tonumber(capacity) then
-            dequeue(over)
+            if over[1] then
+                must('zrem', 'hdel')
+                dequeue(over)
+            end
             return winner ~= nil or more ~= nil, more
+        end
+        if i == 1 then
+            must_grant('pttl', 'zadd', 'del')
         end
         lock.permits, winner.nonce = tonumber(permits), nonce
         grant(winner, over, lock)

@@ -9,33 +9,28 @@ local lock = found(id)
 if lock.other then
     return lock.other
 end
-local queued = redis.call('exists', KEYS[2]) == 1
-lock.permits = lock.own or tonumber(permits)
+local wanted, first_in_queue = tonumber(permits), redis.call('zrange', KEYS[2], '0', '0')[1]
 if lock.own then
-    must('pexpire', 'pttl', queued and 'zrem', queued and 'hdel')
+    must('pexpire', 'pttl', first_in_queue and 'zrem', first_in_queue and 'hdel')
     local ends = tonumber(string.match(redis.call('hget', KEYS[1], id), '%d+'))
-    lock.used = lock.used - lock.own
+    lock.used, lock.permits = lock.used - lock.own, lock.own
     lease(id, math.max(tonumber(millis), math.ceil((ends - end_in(0)) / 1000)), lock)
-    if queued then
-        dequeue({ id })
-    end
+    dequeue({ first_in_queue and id or nil })
     return nil
 end
-local began, ahead, more = since(id, waited), false, nil
-if queued then
-    must_write_and_grant()
+local began, ahead, more = since(id, waited), first_in_queue and first_in_queue ~= id, nil
+-- Waiters ahead are served by releases. Only an attempt that fits, or finds ended leases, looks at all of them.
+if ahead and (lock.swept or lock.used + wanted <= tonumber(capacity)) then
     ahead, more = serve(lock, id, began)
     if more then
         return more
     end
 end
-lock.permits = tonumber(permits)
-if not ahead and lock.used + lock.permits <= tonumber(capacity) then
-    must('pexpire', 'pttl')
+if not ahead and lock.used + wanted <= tonumber(capacity) then
+    must('pexpire', 'pttl', first_in_queue and 'zrem', first_in_queue and 'hdel')
+    lock.permits = wanted
     lease(id, millis, lock)
-    if queued then
-        dequeue({ id })
-    end
+    dequeue({ first_in_queue and id or nil })
     return nil
 end
 if kept then

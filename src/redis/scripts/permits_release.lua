@@ -5,25 +5,21 @@
 local id = ARGV[OWN]
 local lock = found(id)
 local queued = not lock.other and redis.call('exists', KEYS[2]) == 1
-if queued then
-    must_grant('del', 'pttl')
-    dequeue({ id })
-elseif lock.own then
-    must('hdel', 'hset', 'del')
-end
+must((lock.own or lock.swept) and 'hdel', lock.own and 'hset', lock.own and 'del', queued and 'zrem', queued and 'hdel')
 if lock.own then
     redis.call('hdel', KEYS[1], id)
-    lock.used = lock.used - lock.own
-    if lock.used > 0 then
-        redis.call('hset', KEYS[1], 'used', string.format('%.0f', lock.used))
-    end
+    lock.used, lock.changed = lock.used - lock.own, true
+elseif queued then
+    dequeue({ id })
 end
 local _, more = nil, nil
 if queued then
     _, more = serve(lock, '', math.huge)
 end
-if lock.own and lock.used == 0 then
+if lock.changed and lock.used == 0 then
     redis.call('del', KEYS[1])
+elseif lock.changed then
+    redis.call('hset', KEYS[1], 'used', string.format('%.0f', lock.used))
 end
 if more then
     return lock.own and -4 or more

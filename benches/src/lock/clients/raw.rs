@@ -45,7 +45,10 @@ redis.call('del', KEYS[1])
 return 1";
 
 /// A connection like latchwork's: RESP3, without Nagle's delay, and no limit of commands in flight.
-pub(super) async fn connection(url: &str, response_timeout: Option<Duration>) -> MultiplexedConnection {
+pub(in crate::lock) async fn connection(
+    url: &str,
+    response_timeout: Option<Duration>,
+) -> MultiplexedConnection {
     let info = url.into_connection_info().expect("a URL");
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let resp3 = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
