@@ -154,6 +154,7 @@
 //! | a database other than 0 | `+select` |
 //! | waiting for [replicas](RedisBuilder::wait_for_replicas) | `+wait` |
 //! | fair locks | `+hdel +lindex +zrange +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:*` |
+//! | semaphores | `+hdel +hgetall +hmget +zrange +zscore +pubsub\|numsub` |
 //! | read-write locks | `+hexists +hdel +rename +set +zrange +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:*` |
 //! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |

@@ -54,8 +54,8 @@ pub enum LockError {
     Name(NameError),
     /// These locks cannot be taken together.
     MultiLock(MultiLockError),
-    /// A semaphore cannot grant as many permits at once, however long the wait: ask for at least 1 and at most
-    /// the capacity of the handle. Nothing was sent.
+    /// A semaphore cannot grant so many permits at once, however long the wait: ask for 1 at least, and for
+    /// the handle's capacity at most. Nothing was sent.
     Permits {
         /// The semaphore.
         name: LockName,

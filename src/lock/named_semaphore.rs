@@ -49,8 +49,8 @@ use crate::support::trace;
 /// The store keeps no capacity: nothing has to be created first, and nothing is left behind. A handle's
 /// acquisition is granted if the permits in use, with its own, are at most the handle's capacity. So two
 /// deployments with different capacities each keep their own promise: when an acquisition came in, at most
-/// its own capacity was in use. With a smaller capacity nobody is thrown out; the next acquisition waits until
-/// few enough permits are in use.
+/// its own capacity was in use. A smaller capacity throws nobody out: the next acquisition waits until few
+/// enough permits are in use.
 ///
 /// # Leases
 ///
@@ -59,8 +59,8 @@ use crate::support::trace;
 /// [lost](PermitGuard::lost) its permits, and learns of the loss before the store grants the permits to others
 /// (if clocks run at the same speed).
 ///
-/// There is no owner and no re-entry: a task that holds permits and acquires more may wait for itself. There is
-/// no fencing token, since several holders are right at a time.
+/// There is no owner and no re-entry: a task that holds permits and acquires more may wait for itself. There
+/// is no fencing token, since several holders are right at a time.
 ///
 /// # Fairness
 ///
@@ -74,8 +74,8 @@ use crate::support::trace;
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of an acquisition leaves nothing behind: no position, no permit; a command under way is
-/// rolled back in the background.
+/// Dropping the future of an acquisition leaves nothing behind: no position, no permit; a command under way
+/// is rolled back in the background.
 ///
 /// # Costs
 ///
@@ -192,8 +192,8 @@ impl NamedSemaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire_for`](Self::try_acquire_for), and [`LockError::Permits`] for 0 and for more than
-    /// the capacity.
+    /// Those of [`try_acquire_for`](Self::try_acquire_for), and [`LockError::Permits`] for 0 and for more
+    /// than the capacity.
     pub async fn try_acquire_many_for(
         &self,
         permits: u32,
@@ -282,8 +282,8 @@ impl NamedSemaphore {
 
     /// Takes all permits away from their holders, and wakes waiters. True if permits were in use.
     ///
-    /// The holders are not asked. A guard of this client is told at once, a guard of another client at its next
-    /// renewal or its release.
+    /// The holders are not asked. A guard of this client is told at once, a guard of another client at its
+    /// next renewal or its release.
     ///
     /// # Cancel safety
     ///

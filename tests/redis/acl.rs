@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::by_hand;
 use crate::scripts::stage::{fields, id};
-use latchwork::backend::{Backend, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
+use latchwork::backend::{Backend, LockName, Mode, NextWaiter, Permits, QueuePosition, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
 use latchwork::{Lease, LeaseId, LockClient, LockOptions};
 use latchwork_conformance::Store;
@@ -50,17 +50,22 @@ async fn user<S: AsRef<str>>(server: &RedisServer, name: &str, rights: &[S]) -> 
     server.url().replace("redis://", &format!("redis://{name}:secret@"))
 }
 
-/// True for fair locks, too. The prefix of the suite's names replaces the page's prefix.
-struct ByDocumentedRights(bool);
+/// The row of the page's table with further rights, if any. The prefix of the suite's names replaces the
+/// page's prefix.
+struct ByDocumentedRights(Option<&'static str>);
 
 impl Store for ByDocumentedRights {
     type Backend = Redis;
 
     async fn connect(&self) -> Redis {
         // Once: some versions end a user's subscriptions when the same rights are set again.
-        static URLS: [tokio::sync::OnceCell<String>; 2] = [const { tokio::sync::OnceCell::const_new() }; 2];
-        let (which, name) = if self.0 { (1, "fair") } else { (0, "locks") };
-        let besides = if self.0 { besides("fair locks |") } else { Vec::new() };
+        static URLS: [tokio::sync::OnceCell<String>; 3] = [const { tokio::sync::OnceCell::const_new() }; 3];
+        let (which, name) = match self.0 {
+            None => (0, "locks"),
+            Some("fair locks |") => (1, "fair"),
+            Some(_) => (2, "semaphores"),
+        };
+        let besides = self.0.map(besides).unwrap_or_default();
         let all = documented().into_iter().map(str::to_owned).chain(besides);
         let all: Vec<String> = all.map(|right| right.replace("orders:", "conformance:")).collect();
         let url = URLS[which].get_or_init(|| async { user(&SERVER, name, &all).await }).await;
@@ -76,12 +81,18 @@ impl Store for ByDocumentedRights {
     }
 }
 
-latchwork_conformance::part!(plain: ByDocumentedRights(false));
+latchwork_conformance::part!(plain: ByDocumentedRights(None));
 
 mod fair {
     use super::*;
 
-    latchwork_conformance::part!(fair: ByDocumentedRights(true));
+    latchwork_conformance::part!(fair: ByDocumentedRights(Some("fair locks |")));
+}
+
+mod semaphores {
+    use super::*;
+
+    latchwork_conformance::part!(permits: ByDocumentedRights(Some("semaphores |")));
 }
 
 fn texts(error: &(dyn std::error::Error + 'static)) -> String {
@@ -216,6 +227,34 @@ async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> 
     Ok(())
 }
 
+async fn use_semaphore(url: &str, server: &RedisServer) -> Result<(), Error> {
+    let redis = Redis::connect(url).await?;
+    for name in NAMES {
+        use_permits(&redis, &LockName::new(name).unwrap(), server).await?;
+    }
+    Ok(())
+}
+
+async fn use_permits(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
+    let [holder, waiter, short] = [id(1, 1), id(2, 1), id(3, 1)];
+    let lease = Duration::from_secs(60);
+    let position = QueuePosition { waited: Duration::ZERO, kept: lease };
+    let asks = |id: &LeaseId, lease| redis.request(id, lease).permits(Permits { count: 1, capacity: 2 });
+    redis.acquire(Mode::Permits, name, &asks(&holder, lease)).await?;
+    redis.acquire(Mode::Permits, name, &asks(&short, Duration::from_millis(1))).await?;
+    redis.acquire(Mode::Permits, name, &asks(&waiter, lease).position(position)).await?;
+    redis.renew(Mode::Permits, &keys(name, &[&holder]), lease * 2).await?;
+    redis.holders(Mode::Permits, name).await?;
+    let mut listener = redis::Client::open(server.url()).unwrap().get_async_pubsub().await.unwrap();
+    listener.subscribe(redis.channels(Mode::Permits, name, &waiter.client_id()).own).await.unwrap();
+    for id in [&short, &holder, &waiter] {
+        redis.release(Mode::Permits, name, id, None).await?;
+    }
+    redis.acquire(Mode::Permits, name, &asks(&holder, lease)).await?;
+    assert!(redis.force_release(Mode::Permits, name).await?);
+    Ok(())
+}
+
 async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
     let redis = Redis::connect(url).await?;
     for name in NAMES {
@@ -305,6 +344,7 @@ async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisS
 async fn locks_of_a_kind_name_missing_rights_and_do_nothing_halfway() {
     rights_of_a_kind_are_needed("fair locks |", use_fair).await;
     rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
+    rights_of_a_kind_are_needed("semaphores |", use_semaphore).await;
 }
 
 /// Asserts that the error names the missing right.
@@ -491,6 +531,15 @@ async fn documented_user_takes_all_locks_of_its_prefix_only() {
         let forced = held.lock().await.unwrap();
         assert!(held.force_unlock().await.unwrap() && !forced.is_held());
     }
+    let [ours, theirs] = [&here, &there].map(|client| client.get_semaphore("orders:jobs", 1).unwrap());
+    let permit = ours.acquire().await.unwrap();
+    let waits = tokio::spawn(async move { theirs.acquire().await.unwrap().release().await.unwrap() });
+    permit.ensure_held().await.unwrap();
+    permit.release().await.unwrap();
+    soon("its turn", waits).await.unwrap();
+    ours.usage().await.unwrap();
+    let error = here.get_semaphore("payments:jobs", 1).unwrap().try_acquire().await.map(drop).unwrap_err();
+    assert!(error.is_refused(), "{error:?}");
     for lock in locks(&here, "payments") {
         let error = lock.try_lock().await.map(drop).unwrap_err();
         assert!(error.is_refused(), "{error:?}");

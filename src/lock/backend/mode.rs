@@ -36,7 +36,8 @@ pub enum Mode {
     Write,
     /// Many owners, while there is no writer: see [`ReadWriteLock::read`](crate::ReadWriteLock::read).
     Read,
-    /// A number of permits for all owners: see [`LockClient::get_semaphore`](crate::LockClient::get_semaphore).
+    /// A number of permits for all owners: see
+    /// [`LockClient::get_semaphore`](crate::LockClient::get_semaphore).
     Permits,
 }
 

@@ -1,6 +1,6 @@
--- A semaphore: a hash of leases. Fields beside `mode`: `used`, the permits in use; `first`, a time (us) before
--- which no lease ends; and each lease's id by `until:`, the time (us) at which the lease ends, `:`, its permits.
--- A position's nonce has the waiter's permits and capacity behind it.
+-- A semaphore: a hash of leases. Fields beside `mode`: `used`, the permits in use; `first`, a time (us)
+-- before which no lease ends; and each lease's id by `until:`, the time (us) at which the lease ends, `:`,
+-- its permits. A position's nonce has the waiter's permits and capacity behind it.
 
 -- Limit of grants by one call: the server serves no other command meanwhile.
 local GRANTS = 16

@@ -1,9 +1,8 @@
--- Leases permits to the id if no queued waiter comes before the id and the permits suffice, or extends the id's
--- own lease, see acquire.lua. Otherwise gives the id a position.
--- ARGV, from OWN on: lease in ms, id, permits, capacity; and if a position is wanted, its ms, its nonce, and the
--- us for which the id has waited.
--- Returns nil if leased; `mode` of another kind of lock; `AGAIN`; or ms until the client has to ask again (-1:
--- a message will come).
+-- Leases permits to the id if no queued waiter comes before the id and the permits suffice, or extends the
+-- id's own lease, see acquire.lua. Otherwise gives the id a position. ARGV, from OWN on: lease in ms, id,
+-- permits, capacity; and if a position is wanted, its ms, its nonce, and the us for which the id has waited.
+-- Returns nil if leased; `mode` of another kind of lock; `AGAIN`; or ms until the client has to ask again
+-- (-1: a message will come).
 local millis, id, permits, capacity, kept, nonce, waited = unpack(ARGV, OWN)
 local lock = found(id)
 if lock.other then
@@ -19,7 +18,8 @@ if lock.own then
     return nil
 end
 local began, ahead, more = since(id, waited), first_in_queue and first_in_queue ~= id, nil
--- Waiters ahead are served by releases. Only an attempt that fits, or finds ended leases, looks at all of them.
+-- Waiters ahead are served by releases. Only an attempt that fits, or finds ended leases, looks at all of
+-- them.
 if ahead and (lock.swept or lock.used + wanted <= tonumber(capacity)) then
     ahead, more = serve(lock, id, began)
     if more then

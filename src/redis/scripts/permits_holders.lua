@@ -5,7 +5,8 @@ local mode = redis.call('hget', KEYS[1], 'mode')
 if mode ~= 'permits' then
     return mode or redis.call('exists', KEYS[1]) == 1 and 'lock' or {}
 end
-local clock, fields, holders = redis.call('time'), redis.call('hgetall', KEYS[1]), {}
+local clock, holders = redis.call('time'), {}
+local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
     local ends, permits = string.match(fields[i + 1], '^until:(%d+):(%d+)$')
     local left = ends and math.floor((ends - clock[1] * 1000000 - clock[2]) / 1000)
