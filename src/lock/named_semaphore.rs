@@ -55,9 +55,9 @@ use crate::support::trace;
 /// # Leases
 ///
 /// Each acquisition has a lease of its own, renewed by the watchdog. The permits of a process that ends
-/// without a release come back when its leases are over. A holder whose lease is over has
-/// [lost](PermitGuard::lost) its permits, and learns of the loss before the store grants the permits to others
-/// (if clocks run at the same speed).
+/// without a release come back when its leases are over. A holder whose lease is over has lost its permits,
+/// and learns of the [loss](PermitGuard::lost) before the store grants the permits to others, if clocks run
+/// at the same speed.
 ///
 /// There is no owner and no re-entry: a task that holds permits and acquires more may wait for itself. There
 /// is no fencing token, since several holders are right at a time.

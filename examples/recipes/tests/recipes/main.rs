@@ -29,6 +29,7 @@ recipes! {
     axum_lock_per_user
     cache_refresh
     fencing_sqlite
+    limit_over_a_fleet
     memory_or_redis
     one_process
     prometheus
