@@ -51,3 +51,10 @@ mod fair_sharded {
 
     latchwork_conformance::part!(fair: OnCluster(ShardedMessages::Auto));
 }
+
+// By sharded messages only: of plain ones no node knows all listeners, as a property expects.
+mod permits_sharded {
+    use super::*;
+
+    latchwork_conformance::part!(permits: OnCluster(ShardedMessages::Auto));
+}
