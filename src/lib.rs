@@ -1,5 +1,5 @@
 //! A fast semaphore for async Rust, and named locks over Redis or in memory: plain, fair and read-write,
-//! compatible with Redisson.
+//! compatible with Redisson; and named semaphores, which count permits over all processes.
 //!
 //! # A lock
 //!
@@ -20,7 +20,10 @@
 //! (feature `local`, on by default), [`redis::Redis`] on a Redis server (feature `redis`). [`lock`] explains
 //! waiting, renewals and losses; [`blocking`] is for threads without an async runtime.
 //!
-//! # A semaphore
+//! `client.get_semaphore("jobs", 5)?` makes a [`NamedSemaphore`]: at most five permits in use, over all
+//! processes.
+//!
+//! # A semaphore in one process
 //!
 //! ```
 //! use latchwork::AsyncSemaphore;

@@ -1,5 +1,5 @@
-//! Named locks: [`LockClient`], [`Lock`], [`Guard`], [`Owner`], over any
-//! [`Backend`](crate::backend::Backend).
+//! Named locks: [`LockClient`], [`Lock`], [`Guard`], [`Owner`]; and named semaphores, [`NamedSemaphore`] and
+//! [`PermitGuard`]; over any [`Backend`](crate::backend::Backend).
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
