@@ -148,7 +148,9 @@ pub use self::poll::PollSemaphore;
 ///
 /// # Memory ordering
 ///
-/// Work done before a permit is released (or added) happens before work done after that permit is acquired.
+/// Work done before a permit is released (or added) happens before work done after that permit is acquired,
+/// or after [`drain`](Self::drain) returns. Other calls promise no order, unlike tokio's: a failed try,
+/// [`available_permits`](Self::available_permits), [`is_closed`](Self::is_closed), [`close`](Self::close).
 ///
 /// # Consistency
 ///

@@ -467,13 +467,13 @@ impl fmt::Display for ShutdownError {
         match (&*self.releasing, &*self.held) {
             (releasing, []) => {
                 write!(f, "the release of {releasing:?} was not answered; ")?;
-                f.write_str("allow more time, or leave them to their leases")
+                f.write_str("call shutdown again to wait longer, or leave them to their leases")
             }
-            ([], held) => write!(f, "{held:?} are held still; drop all guards before"),
+            ([], held) => write!(f, "{held:?} are held still; drop their guards and call shutdown again"),
             (releasing, held) => write!(
                 f,
-                "the release of {releasing:?} was not answered, and {held:?} are held still; allow more \
-                 time, and drop all guards before"
+                "the release of {releasing:?} was not answered, and {held:?} are held still; drop their guards \
+                 and call shutdown again"
             ),
         }
     }

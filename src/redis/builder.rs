@@ -38,8 +38,9 @@ impl Redis {
     /// User and password are the server's. The Sentinels' own, if needed, are given by
     /// `?sentinel_username=user&sentinel_password=password` at the end; their default port is 26379.
     ///
-    /// Characters with a meaning in a URL are written as `%` and two hexadecimal digits. A parameter
-    /// behind `?` that is not in this table is an error. Neither an error nor any `Debug` shows a password.
+    /// Characters with a meaning in a URL are written as `%` and two hexadecimal digits. Any other parameter
+    /// behind `?` is an error, except the needless `protocol=3` and `protocol=resp3` of a server's URL.
+    /// Neither an error nor any `Debug` shows a password.
     ///
     /// With TLS, the server's certificate must be for the host and signed by an authority that the system
     /// trusts (read once per client), or that `RedisBuilder::root_certificate` names. The cryptography is the
