@@ -235,6 +235,7 @@ crate::support::sync::maybe_const! {
         /// # Panics
         ///
         /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        #[track_caller]
         pub fn new(permits: usize) -> Self {
             Self { engine: Engine::new(permits, false) }
         }
@@ -248,6 +249,7 @@ crate::support::sync::maybe_const! {
         /// # Panics
         ///
         /// If `permits` exceeds [`MAX_PERMITS`](Self::MAX_PERMITS).
+        #[track_caller]
         pub fn const_new(permits: usize) -> Self {
             Self::new(permits)
         }
@@ -445,6 +447,7 @@ impl AsyncSemaphore {
     /// # Panics
     ///
     /// If more than [`MAX_PERMITS`](Self::MAX_PERMITS) would exist; nothing has changed then.
+    #[track_caller]
     pub fn add_permits(&self, n: usize) {
         self.engine.add(n);
     }
@@ -492,6 +495,7 @@ impl AsyncSemaphore {
     /// assert_eq!((semaphore.available_permits(), semaphore.held()), (1, 0));
     /// # Ok::<(), latchwork::TryAcquireError>(())
     /// ```
+    #[track_caller]
     pub fn set_capacity(&self, capacity: usize) {
         self.engine.set_capacity(capacity);
     }

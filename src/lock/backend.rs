@@ -205,6 +205,11 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///
 /// The client repeats a release until the latest possible end of the lease by all commands sent, answered or
 /// not, and a rollback for [`LATEST_RUN`] longer. A doubled reservation leaves a gap in the tokens.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store of locks",
+    label = "expected a `Backend`, such as `Redis` or `Local`",
+    note = "await a connection and take its value: `LockClient::new(Redis::connect(url).await?)`"
+)]
 pub trait Backend: Send + Sync + Sized + 'static {
     /// The reason why the store failed to run a command.
     type Error: Error + Send + Sync + 'static;

@@ -268,10 +268,30 @@ pub(super) struct Engine {
     is_latch: bool,
 }
 
+/// Panics with the number in the message; in constants, too, where `format_args!` takes text only.
+#[cold]
+#[track_caller]
+const fn too_many(permits: usize) -> ! {
+    let mut text = *b"                     permits are more than MAX_PERMITS";
+    let (mut at, mut rest) = (20, permits);
+    while rest > 0 {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    match str::from_utf8(text.split_at(at).1) {
+        Ok(text) => panic!("{}", text),
+        Err(_) => unreachable!(),
+    }
+}
+
 crate::support::sync::maybe_const! {
     impl Engine {
+        #[track_caller]
         pub(super) fn new(permits: usize, is_latch: bool) -> Self {
-            assert!(permits <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
+            if permits > MAX_PERMITS {
+                too_many(permits);
+            }
             Self {
                 credited: AtomicU64::new(permits as u64 * UNIT),
                 end: AtomicU64::new(0),

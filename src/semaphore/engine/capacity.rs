@@ -9,6 +9,7 @@ use super::{End, Engine, MAX_PERMITS, covers, free};
 
 impl Engine {
     /// Creates and releases `permits` new permits. Panics, without effect, beyond [`MAX_PERMITS`].
+    #[track_caller]
     pub(in super::super) fn add(&self, permits: usize) {
         // Ordering: Relaxed, an independent number; `credited` hands the permits on.
         let mut capacity = self.capacity.load(Ordering::Relaxed);
@@ -264,8 +265,9 @@ impl Engine {
 
     /// Sets the capacity: removes permits before the number falls, adds permits after the number has risen.
     /// Panics, without effect, beyond [`MAX_PERMITS`].
+    #[track_caller]
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
-        assert!(capacity <= MAX_PERMITS, "a semaphore may not have more than MAX_PERMITS permits");
+        assert!(capacity <= MAX_PERMITS, "{capacity} permits are more than MAX_PERMITS");
         let to = capacity as isize;
         let mut reduced = 0;
         // Ordering: Relaxed, an independent number; see `add`.
