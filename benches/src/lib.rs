@@ -4,7 +4,8 @@
 //! * [`scenarios`]: the short scenarios, each written once, for criterion and for the `ratios` tool alike.
 //! * [`event`]: a scenario and its rows, for both tools.
 //! * [`cores`], [`criterion`], [`mod@line`], [`queue`], [`wakers`]: tools.
-//! * [`record`], [`picture`]: measurements as JSON, and as bars and lines.
+//! * [`record`], [`picture`], [`small_picture`]: measurements as JSON, as bars and lines, and as the README's
+//!   bars.
 //!
 //! The long scenarios (`depth`, `tasks`, `release_tail`) are in their bench files.
 
@@ -19,4 +20,5 @@ pub mod picture;
 pub mod queue;
 pub mod record;
 pub mod scenarios;
+pub mod small_picture;
 pub mod wakers;

@@ -104,7 +104,10 @@ fn readme_is_short() {
 fn pages_link_to_what_is_there() {
     let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/README.md"];
     for (page, text) in docs().into_iter().chain(others.map(|path| (root(path), page(path)))) {
-        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+        let links = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+        let attributes = ["src=\"", "srcset=\""].into_iter().flat_map(|name| text.split(name).skip(1));
+        let pictures = attributes.map(|rest| rest.split('"').next().unwrap());
+        for link in links.chain(pictures) {
             if link.starts_with("http") {
                 continue;
             }

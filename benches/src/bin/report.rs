@@ -1,4 +1,5 @@
-//! Makes the tables and pictures of the benchmark pages from the records of the other tools.
+//! Makes the tables and pictures of the benchmark pages from the records of the other tools, and the README's
+//! pictures from the tables: an empty directory of records redraws the latter.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use benches::picture::{self, number, ratio};
 use benches::record::{Figure, Record, Value};
+use benches::small_picture;
 use clap::Parser;
 
 /// Writes the measurements into the benchmark pages, with pictures
@@ -47,9 +49,11 @@ fn main() {
         *page = replaced(page, &record.group, &block);
         println!("{}: {} figures, {} curves", record.group, record.figures.len(), record.curves.len());
     }
-    for (path, text) in pages {
+    for (path, text) in &pages {
         fs::write(path, text).expect("a page can be written");
     }
+    let [_, (_, tables)] = &pages;
+    small_picture::draw_all(tables, &pictures).expect("the README's pictures can be written");
 }
 
 /// The line before a group's tables.
