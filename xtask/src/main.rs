@@ -1,5 +1,6 @@
 //! `cargo xtask`: the one entry to all tasks of this repository. CI runs `cargo xtask ci`.
 
+mod alone;
 mod badges;
 mod bench;
 mod binaries;

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use xshell::cmd;
 
+use crate::alone;
 use crate::redis_server;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
@@ -18,6 +19,7 @@ pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
         cmd!(shell, "{cargo} test --package recipes -- --include-ignored").run()?;
         Ok(())
     })?;
+    alone::run(workspace, steps)?;
     steps.run("recipes that are packages", || {
         for example in PACKAGES {
             cmd!(shell, "{cargo} run --package {example}").run()?;

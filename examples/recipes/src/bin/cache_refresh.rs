@@ -3,6 +3,10 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin cache_refresh
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
+//! cargo add redis --features tokio-comp
 //! ```
 //!
 //! The program starts four readers, each a process of its own.
@@ -74,12 +78,12 @@ async fn main() -> Result<()> {
     if let [_, url, key] = &env::args().collect::<Vec<_>>()[..] {
         return reader(url, key).await;
     }
-    let server = recipes::Redis::start();
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     let key = format!("recipes:prices:{}", std::process::id());
     let mut readers = Vec::new();
     for _ in 0..READERS {
         let mut reader = Command::new(env::current_exe()?);
-        readers.push(reader.args([server.url(), &key]).stdout(Stdio::piped()).spawn()?);
+        readers.push(reader.args([&url, &key]).stdout(Stdio::piped()).spawn()?);
     }
     let mut all = String::new();
     for reader in readers {

@@ -3,10 +3,14 @@
 //! ```sh
 //! cargo run -p recipes --bin drain_on_sigterm &
 //! kill -TERM $!
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
 //! ```
 //!
 //! `tests/recipes/drain_on_sigterm.rs` sends the signal in the middle of a job.
 
+use std::env;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +25,8 @@ const GRACE: Duration = Duration::from_secs(8);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = recipes::Redis::start();
-    let client = LockClient::new(Redis::connect(server.url()).await?);
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
+    let client = LockClient::new(Redis::connect(&url).await?);
     // At most four jobs at a time in this process.
     let jobs = Arc::new(AsyncSemaphore::new(4));
 

@@ -3,12 +3,17 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin fencing_sqlite
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
+//! cargo add rusqlite --features bundled
 //! ```
 //!
 //! A holder can be paused between its last check of the lock and its write, and no lock service can prevent
 //! that. So each write carries the token of its lock; the store keeps the greatest token that it has seen,
 //! and refuses a smaller one. The same `UPDATE … WHERE` works in PostgreSQL and MySQL.
 
+use std::env;
 use std::error::Error;
 use std::time::Duration;
 
@@ -46,10 +51,10 @@ fn read(store: &Connection) -> rusqlite::Result<i64> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = Connection::open_in_memory()?;
     store.execute_batch(SCHEMA)?;
-    let server = recipes::Redis::start();
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     // Each would be a process. All ask for tokens: a holder without a token is not fenced.
-    let slow = LockClient::new(Redis::connect(server.url()).await?);
-    let quick = LockClient::new(Redis::connect(server.url()).await?);
+    let slow = LockClient::new(Redis::connect(&url).await?);
+    let quick = LockClient::new(Redis::connect(&url).await?);
     let slow_lock = slow.get_lock("recipes:account:ada")?.fenced();
     let quick_lock = quick.get_lock("recipes:account:ada")?.fenced();
 

@@ -2,8 +2,12 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin limit_over_a_fleet
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
 //! ```
 
+use std::env;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -16,12 +20,12 @@ const LIMIT: u32 = 3;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = recipes::Redis::start();
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut processes = Vec::new();
     for _ in 0..4 {
         // A client for each, as if in a process of its own.
-        let client = LockClient::new(Redis::connect(server.url()).await?);
+        let client = LockClient::new(Redis::connect(&url).await?);
         let calls = client.get_semaphore("recipes:partner-api", LIMIT)?;
         let (running, most) = (Arc::clone(&running), Arc::clone(&most));
         processes.push(tokio::spawn(async move {

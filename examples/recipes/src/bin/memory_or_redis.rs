@@ -4,8 +4,12 @@
 //! ```sh
 //! cargo run -p recipes --bin memory_or_redis
 //! cargo test -p recipes --bin memory_or_redis
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
 //! ```
 
+use std::env;
 use std::error::Error;
 use std::time::Duration;
 
@@ -35,8 +39,8 @@ impl Shop {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = recipes::Redis::start();
-    for locks in ["memory", server.url()] {
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
+    for locks in ["memory", &*url] {
         let shop = Shop::new(locks).await?;
         println!("{} ({locks})", shop.ship(42).await?);
         assert_eq!(shop.locks.get_lock("orders:42")?.name().as_str(), "shop:orders:42");

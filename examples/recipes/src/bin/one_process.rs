@@ -4,10 +4,14 @@
 //! ```sh
 //! cargo run -p recipes --bin one_process -- 50                                   # its steps, 100 ms each
 //! REDIS_URL=redis://127.0.0.1 cargo run -p recipes --bin one_process -- 50       # in two terminals
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
 //! ```
 //!
 //! `tests/recipes/one_process.rs` runs it in processes that are stopped, ended and robbed of the lock.
 
+use std::env;
 use std::error::Error;
 use std::time::Duration;
 
@@ -18,15 +22,15 @@ use tokio::time::sleep;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let steps = std::env::args().nth(1).map_or(Ok(10), |steps| steps.parse())?;
-    let server = recipes::Redis::start();
+    let steps = env::args().nth(1).map_or(Ok(10), |steps| steps.parse())?;
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     let options = LockOptions::default()
         // When this process is killed, the next one begins at most this much later. A process that is paused,
         // or cut off from Redis, for longer loses the lock.
         .watchdog_timeout(Duration::from_secs(6))
         // `Lock::holder` returns this label.
         .label(&format!("pid {}", std::process::id()));
-    let client = LockClient::with_options(Redis::connect(server.url()).await?, &options)?;
+    let client = LockClient::with_options(Redis::connect(&url).await?, &options)?;
 
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let outcome = tokio::select! {

@@ -3,6 +3,9 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin prometheus
+//! # in a package of your own:
+//! cargo add latchwork
+//! cargo add tokio --features full
 //! ```
 
 use std::error::Error;

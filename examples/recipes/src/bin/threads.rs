@@ -2,11 +2,14 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin threads
+//! # in a package of your own:
+//! cargo add latchwork --features redis
 //! ```
 //!
 //! The client has one thread in the background for its connections, and all functions of the async one except
 //! `run`: a thread cannot be made to drop its work, and checks `Guard::is_held` between its steps.
 
+use std::env;
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,9 +22,9 @@ const THREADS: usize = 4;
 const TURNS: usize = 25;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let server = recipes::Redis::start();
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     // In tests, or within one process: LockClient::local().
-    let client = LockClient::connect(server.url())?;
+    let client = LockClient::connect(&url)?;
     let lock = client.get_lock("recipes:threads")?;
 
     // A number that is read and written in two steps, which only the lock makes atomic.

@@ -2,6 +2,9 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin tokio_drop_in
+//! # in a package of your own:
+//! cargo add latchwork
+//! cargo add tokio --features full
 //! ```
 
 use std::sync::Arc;

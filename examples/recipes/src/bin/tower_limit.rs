@@ -2,6 +2,10 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin tower_limit
+//! # in a package of your own:
+//! cargo add latchwork
+//! cargo add tokio --features full
+//! cargo add tower --features util
 //! ```
 //!
 //! Unlike `tower::limit`, the limit can be shared with threads and with other code, can be changed while

@@ -1,5 +1,15 @@
 //! The `tracing` output of a contended acquisition: B waits for A's lock.
+//!
+//! ```sh
+//! cargo run -p recipes --bin tracing_a_wait
+//! # in a package of your own:
+//! cargo add latchwork --features redis,tracing
+//! cargo add tokio --features full
+//! cargo add tracing
+//! cargo add tracing-subscriber
+//! ```
 
+use std::env;
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -53,9 +63,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_writer(move || writer.clone())
         .init();
 
-    let server = recipes::Redis::start();
-    let a = LockClient::new(Redis::connect(server.url()).await?);
-    let b = LockClient::new(Redis::connect(server.url()).await?);
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
+    let a = LockClient::new(Redis::connect(&url).await?);
+    let b = LockClient::new(Redis::connect(&url).await?);
     let held = a.get_lock("orders:42")?.lock().await?;
 
     let lock = b.get_lock("orders:42")?;

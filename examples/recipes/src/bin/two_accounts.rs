@@ -2,8 +2,12 @@
 //!
 //! ```sh
 //! cargo run -p recipes --bin two_accounts
+//! # in a package of your own:
+//! cargo add latchwork --features redis
+//! cargo add tokio --features full
 //! ```
 
+use std::env;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -19,12 +23,12 @@ type Accounts = [AtomicI64; 3];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = recipes::Redis::start();
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1".to_owned());
     let accounts: Arc<Accounts> = Arc::new([100, 100, 100].map(AtomicI64::new));
     let mut tasks = Vec::new();
     for pair in [[0, 1], [1, 0], [1, 2], [2, 0]] {
         // A client for each, as if in a process of its own.
-        let client = LockClient::new(Redis::connect(server.url()).await?);
+        let client = LockClient::new(Redis::connect(&url).await?);
         let accounts = Arc::clone(&accounts);
         tasks.push(tokio::spawn(async move {
             for amount in 1..=TRANSFERS {

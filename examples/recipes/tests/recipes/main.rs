@@ -8,8 +8,14 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
+
+use latchwork_testkit::RedisServer;
 
 use self::support::Process;
+
+/// The server of the recipes without a file of their own here.
+static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 macro_rules! recipes {
     ($($name:ident)+) => {
@@ -19,7 +25,8 @@ macro_rules! recipes {
             #[test]
             fn $name() {
                 let recipe = env!(concat!("CARGO_BIN_EXE_", stringify!($name)));
-                assert!(Process::start(&mut Command::new(recipe)).wait().success());
+                let mut command = Command::new(recipe);
+                assert!(Process::start(command.env("REDIS_URL", SERVER.url())).wait().success());
             }
         )+
     };
@@ -29,10 +36,13 @@ recipes! {
     axum_lock_per_user
     cache_refresh
     fencing_sqlite
+    job_queue
     limit_over_a_fleet
     memory_or_redis
+    once_per_period
     one_process
     prometheus
+    select_lost
     threads
     tokio_drop_in
     tower_limit
