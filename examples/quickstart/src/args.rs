@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
     /// Number of child processes that share the tasks; only with --redis
     #[arg(
-        long, value_name = "PROCESSES", default_value_t = 1, requires = "redis",
+        long, value_name = "PROCESSES", default_value_t = 1,
         value_parser = value_parser!(u32).range(1..=64)
     )]
     pub(crate) processes: u32,
@@ -50,17 +50,20 @@ pub(crate) struct Args {
     pub(crate) child: bool,
 }
 
+pub(crate) const OVER_REDIS: &str =
+    "cargo run --release -p quickstart --features redis -- --redis redis://127.0.0.1 --processes 3";
+
 const AFTER_HELP: &str = "\
 The table has one row per lock:
   acquisitions   how often the lock was taken
-  hand-off       the time from just before the lock was given back until the next holder had it, where that
-                 one was waiting already; over Redis this includes the round trip that stores when the lock
-                 was given back
+  hand-off       the time from just before a release until the next holder had the lock, if that task waited
+                 already: median and 99th percentile, apart for previous holders of the same process and of
+                 another one. Over Redis a hand-off includes the round trip that stores the time
   wakes useful   messages that woke a task which then got the lock
   wakes spurious messages that woke a task which then found that another had been faster
 
-The last line says how many increments were expected and counted, and how often a holder found another one
-inside.
+The last lines say how many increments were expected and counted, how often a holder found another one
+inside, and what to try next.
 
 Exit code: 0 if all increments are there and no two holders met, 1 if not or if something failed on the way,
 2 if the flags make no sense, Redis cannot be reached or this build has none.
@@ -76,6 +79,13 @@ impl Args {
             let message =
                 "this build has no Redis; build it with `--features redis`, as in the example of --help";
             Self::command().error(ErrorKind::ValueValidation, message).exit();
+        }
+        if args.processes > 1 && args.redis.is_none() {
+            let message = format!(
+                "{} processes need a Redis server for their locks; start one (`redis-server`), and run\n  {OVER_REDIS}",
+                args.processes
+            );
+            Self::command().error(ErrorKind::MissingRequiredArgument, message).exit();
         }
         if args.processes > args.tasks {
             let message = format!(

@@ -27,8 +27,8 @@ pub(crate) struct Assignment {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// So many more increments are done.
-    Progress(u64),
+    /// Further increments, and the numbers of the locks that this process holds now.
+    Progress(u64, Vec<usize>),
     /// All increments are done. One outcome for each lock.
     Done(Vec<LockOutcome>),
     Failed(String),
@@ -67,12 +67,14 @@ async fn work(assignment: &Assignment) -> Result<Vec<LockOutcome>, Error> {
     let Assignment { url, run, plan, tasks } = assignment;
     let client = LockClient::new(Redis::connect(url).await?);
     let numbers = RedisNumbers::connect(url, run.clone(), plan.locks).await?;
-    let behind = (0..plan.locks).map(|lock| Ok((client.get_lock(&run.lock(lock))?, numbers.number(lock))));
+    let names: Vec<String> = (0..plan.locks).map(|lock| run.lock(lock)).collect();
+    let behind = (0..).zip(&names).map(|(lock, name)| Ok((client.get_lock(name)?, numbers.number(lock))));
     let behind = behind.collect::<Result<Vec<_>, Error>>()?;
 
     let done = Arc::default();
     let job = job::run(plan, tasks.clone(), behind, &done);
-    progress::while_running(job, &done, |more| tell(&Report::Progress(more))).await
+    let tell = |more| tell(&Report::Progress(more, progress::held(&client, &names)));
+    progress::while_running(job, &done, tell).await
 }
 
 async fn clean_up(assignment: Assignment) -> Result<(), Error> {

@@ -9,7 +9,8 @@ use latchwork::LockClient;
 use crate::job::{self, Number};
 use crate::outcome::{EnterOutcome, Outcome};
 use crate::plan::Plan;
-use crate::{Error, clock, progress};
+use crate::progress::{self, Picture};
+use crate::{Error, clock};
 
 /// A plain number in memory.
 ///
@@ -28,7 +29,8 @@ struct Cells {
 impl Number for PlainNumber {
     async fn enter(&self) -> Result<EnterOutcome, Error> {
         let others = self.0.inside.fetch_add(1, Ordering::Relaxed);
-        Ok(EnterOutcome { alone: others == 0, last_left: self.0.last_left.load(Ordering::Relaxed) })
+        let last_left = self.0.last_left.load(Ordering::Relaxed);
+        Ok(EnterOutcome { alone: others == 0, last_left, last_here: true })
     }
 
     async fn read(&self) -> Result<u64, Error> {
@@ -51,19 +53,21 @@ pub(crate) async fn run(plan: &Plan) -> Result<Outcome, Error> {
     let client = LockClient::local();
     let mut numbers = Vec::new();
     let mut behind = Vec::new();
-    for lock in 0..plan.locks {
+    let names: Vec<String> = (0..plan.locks).map(|lock| format!("number:{lock}")).collect();
+    for name in &names {
         let number = PlainNumber::default();
         numbers.push(number.clone());
-        behind.push((client.get_lock(&format!("number:{lock}"))?, number));
+        behind.push((client.get_lock(name)?, number));
     }
 
-    let bar = progress::bar(plan.increments);
+    let picture = Picture::draw(1, plan.locks, plan.increments);
     let started = Instant::now();
     let done = Arc::default();
     let job = job::run(plan, 0..plan.tasks, behind, &done);
-    let locks = progress::while_running(job, &done, |more| bar.inc(more)).await?;
+    let tell = |more| picture.tell(0, more, &progress::held(&client, &names));
+    let locks = progress::while_running(job, &done, tell).await?;
     let took = started.elapsed();
-    bar.finish();
+    picture.finish();
 
     let counted = numbers.iter().map(|number| number.0.number.load(Ordering::Relaxed)).sum();
     Ok(Outcome { expected: plan.increments, counted, took, locks })

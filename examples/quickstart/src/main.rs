@@ -26,7 +26,7 @@ mod redis_numbers;
 
 use std::process::ExitCode;
 
-use self::args::Args;
+use self::args::{Args, OVER_REDIS};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -39,6 +39,11 @@ const WRONG_USAGE: u8 = 2;
 async fn main() -> ExitCode {
     let args = Args::parse_and_check();
     let plan = args.plan();
+    if !args.child {
+        let (tasks, locks) = (plan.tasks, plan.locks);
+        let place = if args.redis.is_some() { "over Redis" } else { "in memory" };
+        println!("{tasks} tasks on {locks} locks {place}; processes: {}", args.processes);
+    }
     #[cfg(feature = "redis")]
     if args.child {
         return child::run().await;
@@ -47,15 +52,19 @@ async fn main() -> ExitCode {
         if let Err(error) = latchwork::redis::Redis::connect(url).await {
             return fail(WRONG_USAGE, &error);
         }
-        return report(parent::run(url, &plan, args.processes).await);
+        return report(&args, parent::run(url, &plan, args.processes).await);
     }
-    report(in_process::run(&plan).await)
+    report(&args, in_process::run(&plan).await)
 }
 
-fn report(outcome: Result<outcome::Outcome, Error>) -> ExitCode {
+fn report(args: &Args, outcome: Result<outcome::Outcome, Error>) -> ExitCode {
     match outcome {
         Ok(outcome) => {
             println!("{outcome}");
+            match &args.redis {
+                Some(_) => println!("next: a recipe for your job, in examples/README.md"),
+                None => println!("next: {OVER_REDIS}"),
+            }
             if outcome.is_right() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_COUNT_OR_FAILURE) }
         }
         Err(error) => fail(WRONG_COUNT_OR_FAILURE, &*error),

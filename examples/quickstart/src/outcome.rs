@@ -14,6 +14,8 @@ pub(crate) struct EnterOutcome {
     pub(crate) alone: bool,
     /// Time at which the previous holder left, by [`clock::now`](crate::clock::now); 0 before the first.
     pub(crate) last_left: u64,
+    /// True if the previous holder was of this process.
+    pub(crate) last_here: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -21,7 +23,10 @@ pub(crate) struct EnterOutcome {
 pub(crate) struct Tally {
     /// Number of times that a holder found another one inside.
     overlaps: u64,
-    hand_offs: HandOffs,
+    /// From a holder of the same process.
+    within: HandOffs,
+    /// From a holder of another process.
+    between: HandOffs,
 }
 
 impl Tally {
@@ -29,7 +34,8 @@ impl Tally {
         self.overlaps += u64::from(!entered.alone);
         // A later task found the lock free, without a hand-off.
         if waiting_since < entered.last_left {
-            self.hand_offs.record(acquired.saturating_sub(entered.last_left), 1);
+            let hand_offs = if entered.last_here { &mut self.within } else { &mut self.between };
+            hand_offs.record(acquired.saturating_sub(entered.last_left), 1);
         }
     }
 }
@@ -55,15 +61,16 @@ impl LockOutcome {
         self.wakes_useful += other.wakes_useful;
         self.wakes_spurious += other.wakes_spurious;
         self.tally.overlaps += other.tally.overlaps;
-        self.tally.hand_offs.0 += &other.tally.hand_offs.0;
+        self.tally.within.0 += &other.tally.within.0;
+        self.tally.between.0 += &other.tally.between.0;
     }
 
     fn row(&self, name: String) -> [String; 6] {
         [
             name,
             self.acquisitions.to_string(),
-            self.tally.hand_offs.at(0.50),
-            self.tally.hand_offs.at(0.99),
+            self.tally.within.both(),
+            self.tally.between.both(),
             self.wakes_useful.to_string(),
             self.wakes_spurious.to_string(),
         ]
@@ -84,11 +91,13 @@ impl HandOffs {
         self.0.record_n(nanos, count).expect("the histogram grows as it has to");
     }
 
-    fn at(&self, quantile: f64) -> String {
+    /// The median and the 99th percentile.
+    fn both(&self) -> String {
         if self.0.is_empty() {
             return "–".to_owned();
         }
-        human(Duration::from_nanos(self.0.value_at_quantile(quantile)))
+        let at = |quantile| human(Duration::from_nanos(self.0.value_at_quantile(quantile)));
+        format!("{} / {}", at(0.50), at(0.99))
     }
 }
 
@@ -144,8 +153,8 @@ impl Outcome {
         table.load_preset(UTF8_FULL_CONDENSED).set_header([
             "lock",
             "acquisitions",
-            "hand-off\np50",
-            "hand-off\np99",
+            "hand-off within\na process\np50 / p99",
+            "hand-off between\nprocesses\np50 / p99",
             "wakes\nuseful",
             "wakes\nspurious",
         ]);
@@ -163,6 +172,11 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.table())?;
+        writeln!(
+            f,
+            "A hand-off takes from the release until a task that waited has the lock. After a spurious wake"
+        )?;
+        writeln!(f, "another task was faster: the woken task waits on.")?;
         writeln!(f, "took {}", human(self.took))?;
         let overlaps = self.total().tally.overlaps;
         write!(f, "expected {}, counted {}, overlaps {overlaps}", self.expected, self.counted)

@@ -5,7 +5,6 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Instant;
 
-use indicatif::ProgressBar;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinSet;
@@ -13,8 +12,9 @@ use tokio::task::JoinSet;
 use crate::child::{Assignment, Report};
 use crate::outcome::{LockOutcome, Outcome};
 use crate::plan::Plan;
+use crate::progress::Picture;
 use crate::redis_numbers::{RedisNumbers, Run};
-use crate::{Error, progress, with_causes};
+use crate::{Error, with_causes};
 
 pub(crate) async fn run(url: &str, plan: &Plan, processes: u32) -> Result<Outcome, Error> {
     let run = Run::unique();
@@ -26,7 +26,8 @@ pub(crate) async fn run(url: &str, plan: &Plan, processes: u32) -> Result<Outcom
         tasks: plan.tasks_of(process, processes),
     });
 
-    let outcome = count(plan, assignments, &numbers).await;
+    let picture = Picture::draw(processes, plan.locks, plan.increments);
+    let outcome = count(plan, assignments, &picture, &numbers).await;
     // Delete the keys after a failure, too; but the job's error is the more interesting one.
     let deleted = numbers.delete().await;
     let outcome = outcome?;
@@ -37,11 +38,12 @@ pub(crate) async fn run(url: &str, plan: &Plan, processes: u32) -> Result<Outcom
 async fn count(
     plan: &Plan,
     assignments: impl Iterator<Item = Assignment>,
+    picture: &Picture,
     numbers: &RedisNumbers,
 ) -> Result<Outcome, Error> {
     let started = Instant::now();
     let mut children = Vec::new();
-    let gathered = gather(plan, assignments, &mut children).await;
+    let gathered = gather(plan, assignments, picture, &mut children).await;
     let took = started.elapsed();
     // After a failure, other children may still run.
     for child in &mut children {
@@ -56,14 +58,14 @@ async fn count(
 async fn gather(
     plan: &Plan,
     assignments: impl Iterator<Item = Assignment>,
+    picture: &Picture,
     children: &mut Vec<Child>,
 ) -> Result<Vec<LockOutcome>, Error> {
-    let bar = progress::bar(plan.increments);
     let mut reports = JoinSet::new();
     for (process, assignment) in assignments.enumerate() {
         children.push(start()?);
         let child = &mut children[process];
-        let report = last_report(child.stdout.take().expect("stdout is a pipe"), bar.clone());
+        let report = last_report(process, child.stdout.take().expect("stdout is a pipe"), picture.clone());
         reports.spawn(async move { (process, report.await) });
         if let Err(error) = assign(child, &assignment).await {
             return Err(failed(process, children, &format!("it cannot be told what to do: {error}")));
@@ -79,13 +81,13 @@ async fn gather(
                 children[process].wait().await?;
             }
             Some(Report::Failed(why)) => return Err(failed(process, children, &why)),
-            Some(Report::Progress(_)) | None => {
+            Some(Report::Progress(..)) | None => {
                 let status = end(&mut children[process]).await?;
                 return Err(failed(process, children, &format!("it ended before its tasks did ({status})")));
             }
         }
     }
-    bar.finish();
+    picture.finish();
     Ok(locks)
 }
 
@@ -113,12 +115,12 @@ async fn assign(child: &mut Child, assignment: &Assignment) -> Result<(), Error>
     Ok(stdin.flush().await?)
 }
 
-/// Moves the bar by the child's reports; returns the last report, or `None` if the child ends without one.
-async fn last_report(stdout: ChildStdout, bar: ProgressBar) -> Result<Option<Report>, Error> {
+/// Draws the child's reports; returns the last report, or `None` if the child ends without one.
+async fn last_report(process: usize, stdout: ChildStdout, picture: Picture) -> Result<Option<Report>, Error> {
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
         match serde_json::from_str(&line)? {
-            Report::Progress(more) => bar.inc(more),
+            Report::Progress(more, held) => picture.tell(process, more, &held),
             last => return Ok(Some(last)),
         }
     }

@@ -91,8 +91,10 @@ impl Number for RedisNumber {
     async fn enter(&self) -> Result<EnterOutcome, Error> {
         let mut both = pipe();
         both.incr(&self.inside, 1).get(&self.last_left);
-        let (inside, last_left): (i64, Option<u64>) = both.query_async(&mut self.connection.clone()).await?;
-        Ok(EnterOutcome { alone: inside == 1, last_left: last_left.unwrap_or(0) })
+        let (inside, left): (i64, Option<String>) = both.query_async(&mut self.connection.clone()).await?;
+        let (last_left, process) = left.as_deref().and_then(|left| left.split_once(' ')).unwrap_or(("0", ""));
+        let last_here = process == process::id().to_string();
+        Ok(EnterOutcome { alone: inside == 1, last_left: last_left.parse()?, last_here })
     }
 
     async fn read(&self) -> Result<u64, Error> {
@@ -107,7 +109,8 @@ impl Number for RedisNumber {
 
     async fn leave(&self) -> Result<(), Error> {
         let mut both = pipe();
-        both.decr(&self.inside, 1).ignore().set(&self.last_left, clock::now()).ignore();
+        let left = format!("{} {}", clock::now(), process::id());
+        both.decr(&self.inside, 1).ignore().set(&self.last_left, left).ignore();
         let () = both.query_async(&mut self.connection.clone()).await?;
         Ok(())
     }
