@@ -364,7 +364,11 @@ fn overflow_is_refused_before_anything_changes() {
         assert!(catch_unwind(AssertUnwindSafe(|| semaphore.add_permits(n))).is_err());
         assert_eq!(semaphore.available_permits(), AsyncSemaphore::MAX_PERMITS);
     }
-    assert!(catch_unwind(|| AsyncSemaphore::new(AsyncSemaphore::MAX_PERMITS + 1)).is_err());
+    for n in [AsyncSemaphore::MAX_PERMITS + 1, usize::MAX] {
+        let panic = catch_unwind(|| AsyncSemaphore::new(n)).unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert_eq!(text.trim_start(), format!("{n} permits are more than MAX_PERMITS"));
+    }
 }
 
 #[test]
