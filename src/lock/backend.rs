@@ -26,6 +26,11 @@ pub(super) use self::store::{Boxed, CommandFuture, Failed, Store};
 /// The latest time at which an unanswered command may run: no closed connection sends its data for longer.
 pub const LATEST_RUN: Duration = Duration::from_secs(120);
 
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store of locks",
+    label = "expected a `Backend`, such as `Redis` or `Local`",
+    note = "await a connection and take its value: `LockClient::new(Redis::connect(url).await?)`"
+)]
 /// The store of the locks, in this process's memory, on a server or in files.
 ///
 /// [`LockClient::new`](crate::LockClient::new) takes any backend. Implement this trait to keep locks in a
@@ -205,11 +210,6 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///
 /// The client repeats a release until the latest possible end of the lease by all commands sent, answered or
 /// not, and a rollback for [`LATEST_RUN`] longer. A doubled reservation leaves a gap in the tokens.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a store of locks",
-    label = "expected a `Backend`, such as `Redis` or `Local`",
-    note = "await a connection and take its value: `LockClient::new(Redis::connect(url).await?)`"
-)]
 pub trait Backend: Send + Sync + Sized + 'static {
     /// The reason why the store failed to run a command.
     type Error: Error + Send + Sync + 'static;

@@ -1,5 +1,5 @@
-//! Programs that readers copy, each alone in an empty package outside the workspace, with the dependencies that
-//! the program's own page adds.
+//! Programs that readers copy, each alone in an empty package outside the workspace, with the dependencies
+//! that the program's own page adds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -104,7 +104,7 @@ impl Program {
     }
 }
 
-/// Translates each `cargo add name --features a,b` of a text, also between backticks, to a line of a manifest.
+/// Translates each `cargo add name --features a,b` of a text to a line of a manifest.
 fn dependencies(text: &str) -> Result<String> {
     let mut all = BTreeMap::<&str, Vec<&str>>::new();
     for command in text.split("cargo add ").skip(1) {

@@ -72,7 +72,8 @@ enum Task {
     Features,
     /// Run the quickstart, in one process and then in three over a Redis server
     Quickstart,
-    /// Run the recipes, including those that wait for leases to expire, and the example packages
+    /// Run the recipes, including those that wait for leases to expire, and the example packages; check what
+    /// readers copy alone in empty packages
     ///
     /// Installs a Redis server if there is none.
     Recipes,

@@ -1,5 +1,5 @@
-//! A queue that may deliver a job twice, and an effect that happens once: the lock keeps two workers from doing
-//! the same job at a time, and the store remembers the jobs that are done.
+//! A queue that may deliver a job twice, and an effect that happens once: the lock keeps two workers from
+//! doing the same job at a time, and the store remembers the jobs that are done.
 //!
 //! ```sh
 //! cargo run -p recipes --bin job_queue

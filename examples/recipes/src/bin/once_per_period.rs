@@ -1,5 +1,5 @@
-//! A job that a fleet does once per period, as cron does on one machine: the process that has done the job keeps
-//! the lock until the period is over.
+//! A job that a fleet does once per period, as cron does on one machine: the process that has done the job
+//! keeps the lock until the period is over.
 //!
 //! ```sh
 //! cargo run -p recipes --bin once_per_period
@@ -8,9 +8,9 @@
 //! cargo add tokio --features full
 //! ```
 //!
-//! While the job runs, the lock is renewed: if the process dies, another process of the fleet does the job 30 s
-//! later. A job that fails releases the lock, and the next process tries. A job that may never run twice also
-//! needs a store that remembers it, as in `job_queue`.
+//! While the job runs, the client renews the lock: if the process dies, another process of the fleet does the
+//! job 30 s later. A job that fails releases the lock, and the next process tries. A job that may never run
+//! twice also needs a store that remembers done jobs, as in `job_queue`.
 
 use std::env;
 use std::error::Error;
