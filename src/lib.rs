@@ -63,7 +63,8 @@
 //!
 //! The repository has [examples](https://github.com/latchwork/latchwork/tree/main/examples), and pages on
 //! [guarantees](https://github.com/latchwork/latchwork/blob/main/docs/guarantees.md),
-//! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md) and
+//! [failures](https://github.com/latchwork/latchwork/blob/main/docs/failures.md),
+//! [tests of code that locks](https://github.com/latchwork/latchwork/blob/main/docs/testing.md) and
 //! [terms](https://github.com/latchwork/latchwork/blob/main/docs/glossary.md).
 //!
 // Where to look:

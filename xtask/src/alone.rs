@@ -110,10 +110,8 @@ fn dependencies(text: &str) -> Result<String> {
     for command in text.split("cargo add ").skip(1) {
         let command = command.split(['\n', '`']).next().unwrap_or_default();
         let mut words = command.split(" && ").next().unwrap_or_default().split_whitespace();
-        let name = words.next().context("`cargo add` without a name")?;
-        if name.starts_with('-') {
-            continue;
-        }
+        let name = words.find(|word| *word != "--path").context("`cargo add` without a name")?;
+        let name = name.trim_start_matches("../");
         let features = words.skip_while(|word| *word != "--features").nth(1).unwrap_or_default();
         all.entry(name).or_default().extend(features.split(',').filter(|feature| !feature.is_empty()));
     }
@@ -139,8 +137,8 @@ mod tests {
 
     #[test]
     fn commands_become_lines_of_a_manifest() {
-        let text =
-            "//! cargo add a --features b,c\ncargo add d && cargo add e --features full\n//! cargo run\n";
+        let text = "//! cargo add a --features b,c\ncargo add d && cargo add e --features full\n\
+                    `cargo add --path ../d --features f`";
         let lines = [
             "a = { version = \"*\", features = [\"b\", \"c\"] }",
             "d = { version = \"*\", features = [\"f\"] }",
