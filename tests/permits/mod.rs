@@ -58,19 +58,6 @@ pub(crate) async fn holds_never_exceed_the_capacity(clients: &[LockClient], task
     }
 }
 
-/// Runs `rounds` holds of one permit in each task.
-pub(crate) async fn holds_for(jobs: &[NamedSemaphore], tasks: usize, rounds: usize) {
-    let tasks = (0..tasks).map(|task| {
-        let jobs = jobs[task % jobs.len()].clone();
-        tokio::spawn(async move {
-            for _ in 0..rounds {
-                jobs.run(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
-            }
-        })
-    });
-    soon("the end of all tasks", join_all(tasks.collect::<Vec<_>>())).await;
-}
-
 pub(crate) async fn waiters_are_served_in_order_and_whole(one: &LockClient, other: &LockClient) {
     let [ours, theirs] = [one, other].map(|client| client.get_semaphore("jobs", 3).unwrap());
     let first = ours.acquire_many(2).await.unwrap();

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork::redis::Redis;
-use latchwork::{LockClient, LockOptions, LossReason};
+use latchwork::{LockClient, LockOptions, LossReason, NamedSemaphore};
 use latchwork_testkit::RedisServer;
 
 use crate::by_hand::{calls, run};
@@ -116,14 +117,27 @@ async fn permits_of_a_client_that_is_gone_come_back_when_its_leases_end() {
     assert_eq!(keys(&server).await, 0);
 }
 
+/// Runs `rounds` holds of one permit in each task.
+async fn holds_for(jobs: &[NamedSemaphore], tasks: usize, rounds: usize) {
+    let tasks = (0..tasks).map(|task| {
+        let jobs = jobs[task % jobs.len()].clone();
+        tokio::spawn(async move {
+            for _ in 0..rounds {
+                jobs.run(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
+            }
+        })
+    });
+    soon("the end of all tasks", join_all(tasks.collect::<Vec<_>>())).await;
+}
+
 #[tokio::test]
 async fn hold_costs_two_commands_with_and_without_a_wait() {
     let (server, [one, other]) = clients().await;
     let jobs = [&one, &other].map(|client| client.get_semaphore("jobs", 3).unwrap());
     // Keeps the channels subscribed to, and the scripts known.
-    permits::holds_for(&jobs, 10, 3).await;
+    holds_for(&jobs, 10, 3).await;
     let (before, holds) = (calls(&server, "evalsha").await, 1000);
-    permits::holds_for(&jobs, 100, 10).await;
+    holds_for(&jobs, 100, 10).await;
     let cost = (calls(&server, "evalsha").await - before) as f64 / f64::from(holds);
     assert!(cost <= 2.1, "{cost} commands a hold");
     let stats = [one, other].map(|client| client.metrics().wakes_spurious);
