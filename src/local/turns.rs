@@ -234,14 +234,13 @@ impl Turns<'_> {
         if let Some(position) = request.position {
             self.lock.to_write.push(Waiter::new(id, position, self.now).permits(permits));
         }
-        if self.grant_permits(Some(id)) {
-            return Err(Duration::MAX);
-        }
-        if !self.lock.fits(permits) {
+        if self.grant_permits(Some(id)) || !self.lock.fits(permits) {
             return Err(self.left(self.lock.readers.iter().map(|holder| holder.until).min()));
         }
         self.lock.to_write.remove(id);
         self.lock.readers.push(Term { id: id.clone(), until, permits: permits.count });
+        // Ended leases may leave permits for waiters behind.
+        self.grant_permits(None);
         Ok(0)
     }
 

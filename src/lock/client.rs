@@ -271,7 +271,15 @@ impl LockClient {
             };
             holds.into_iter().map(held)
         };
-        self.entries().into_iter().flat_map(each).collect()
+        let mut held: Vec<HeldLock> = self.entries().into_iter().flat_map(each).collect();
+        if held.iter().any(|held| held.mode == Mode::Permits) {
+            let waiting = self.waiting();
+            for held in held.iter_mut().filter(|held| held.mode == Mode::Permits) {
+                let of_name = |waiting: &&WaitingLock| waiting.mode == held.mode && waiting.name == held.name;
+                held.waiters = waiting.iter().find(of_name).map_or(0, |waiting| waiting.waiters);
+            }
+        }
+        held
     }
 
     /// Lists this client's waiters by lock, in the order of modes and names. Asks no server.

@@ -314,6 +314,10 @@ impl Entry {
 
     /// Makes each queue head here that listens for the name ask again.
     pub(super) fn wake_queue_heads(&self) {
+        // The store grants permits by number, and one head asks when the earliest lease ends.
+        if self.mode == Mode::Permits {
+            return;
+        }
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
                 subscription.call_all();
@@ -388,8 +392,10 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // In a child the mutexes may stay locked forever.
-        if self.context.is_same_process() {
+        // In a child the mutexes may stay locked forever, those of the gate, too.
+        if !self.context.is_same_process() {
+            mem::forget(self.acquisition.take());
+        } else {
             self.table().remove(&self.name, self.number());
             self.tables.deadlines.remove(&self.due);
         }

@@ -55,22 +55,30 @@ use crate::support::trace;
 /// # Leases
 ///
 /// Each acquisition has a lease of its own, renewed by the watchdog. The permits of a process that ends
-/// without a release come back when its leases are over. A holder whose lease is over has lost its permits,
-/// and learns of the [loss](PermitGuard::lost) before the store grants the permits to others, if clocks run
-/// at the same speed.
+/// without a release come back when its leases are over; a lease gained after a wait lasts for the waiter's
+/// position at least, up to 10 s, if the process ends at once. A holder whose lease is over has lost its
+/// permits, and learns of the [loss](PermitGuard::lost) before the store grants the permits to others, if
+/// clocks run at the same speed. (Over Redis leases end in steps of a 64th, of 100 ms at most.)
 ///
 /// There is no owner and no re-entry: a task that holds permits and acquires more may wait for itself. There
 /// is no fencing token, since several holders are right at a time.
 ///
 /// # Fairness
 ///
-/// First come, first served, in all processes: an acquisition waits behind all earlier ones, also behind one
-/// that asks for more permits than are free. So no acquisition starves, and permits may stay free while an
-/// acquisition of many is the first. [`try_acquire`](Self::try_acquire) overtakes no waiter.
+/// First come, first served, over all processes, also behind an acquisition that asks for more permits than
+/// are free. So no acquisition starves, and permits may stay free while an acquisition of many is the first.
+/// Except:
 ///
-/// A client queues 32 acquisitions of a name at the store; further ones wait in the process, in order. A
-/// waiter that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit), loses its position, and
-/// waits anew once polled.
+/// * a client queues 32 acquisitions of a name at the store; its further ones wait in the process, and come to
+///   the store in order, each with its waiting time;
+/// * a waiter whose process is cut off from the store's messages is passed over. If its process has just
+///   ended, the next waiter learns of free permits within 4 s;
+/// * a waiter that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit), holds up the others
+///   for 2 s at most, and waits anew once polled; a waiter whose process stands still holds them up for a
+///   third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout), 10 s at most;
+/// * after a failover or flush of the store the waiters queue anew, in order of arrival.
+///
+/// [`try_acquire`](Self::try_acquire) overtakes no waiter at the store, and none of its own client.
 ///
 /// # Cancel safety
 ///
@@ -79,9 +87,10 @@ use crate::support::trace;
 ///
 /// # Costs
 ///
-/// Over Redis two commands a hold, with and without a wait, and a message per wait. Waiting costs no
-/// polling; each queued acquisition renews its position each third of the time of
-/// [`QueuePosition::kept`](crate::backend::QueuePosition::kept).
+/// Over Redis two commands a hold, with and without a wait, and a message per wait; a third command for a
+/// lease of the caller's own after a wait. Waiting costs no polling: each queued acquisition renews its
+/// position after a third of the time of [`QueuePosition::kept`](crate::backend::QueuePosition::kept), and
+/// one per client asks when the earliest lease ends.
 ///
 /// # Names
 ///
@@ -216,6 +225,9 @@ impl NamedSemaphore {
         }
         // In a child the table of entries may stay locked.
         self.lock.entry.context.check_origin()?;
+        if wait == Some(Duration::ZERO) && self.lock.entry.is_gate_crowded() {
+            return Ok(time_over());
+        }
         let entry = &self.lock.entry.acquisition(Permits { count: permits, capacity: self.capacity });
         let wanted = AcquireParams { entry, owner: None, lease, fenced: false, wait, is_admitted: false };
         trace::acquiring(self.name().as_str(), wanted.acquire(time_over)).await

@@ -44,7 +44,8 @@ impl PermitGuard {
         self.permits
     }
 
-    /// True if the permits are still held, as far as this process knows: see [`Guard::is_held`].
+    /// True if the permits are still held, as far as this process knows: see [`Guard::is_held`]. This process
+    /// hears of a forced release elsewhere at the next renewal; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }

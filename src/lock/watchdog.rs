@@ -117,6 +117,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         let renewal = event_apart(&entry, &mut deferred, |engine, effects| engine.tick(now, effects));
         entry.repeat_releases();
         entry.give_back_abandoned(now);
+        entry.ask_at_earliest_end(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();

@@ -43,8 +43,14 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
+        let had_it = self.serve(router, name, &keys::id(id)).await?;
+        Ok(if had_it { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
+    }
+
+    /// Ends a lease or a position, if the id has one, and serves the waiters. True if the id had a lease.
+    async fn serve(&self, router: &Router, name: &LockName, id: &str) -> Result<bool, Error> {
         let mut call = self.call(KIND, name, true);
-        call.args.push(keys::id(id));
+        call.args.push(id.to_owned());
         let script = &self.scripts.queues[KIND as usize].release;
         let mut had_it = false;
         for _ in 0..MAX_CALLS {
@@ -52,8 +58,7 @@ impl Redis {
             // The first sending ended the lease. (Or the lease was lost before: the effect is the same.)
             had_it |= sent == Sent::Again || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
             if !matches!(reply, Reply::Number(ENDED_AND_AGAIN)) {
-                let released = ReleaseOutcome::Released { receivers: 0 };
-                return Ok(if had_it { released } else { ReleaseOutcome::NotHeld });
+                return Ok(had_it);
             }
         }
         Err(endless(name))
@@ -64,7 +69,12 @@ impl Redis {
         let call = self.call(KIND, name, false);
         let script = &self.scripts.queues[KIND as usize].force_release;
         // Not resent: by then, other owners may hold permits.
-        freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
+        let (reply, _) = self.send_words(&self.router, name, script, &call, false).await?;
+        if let Reply::Number(ENDED_AND_AGAIN) = reply {
+            self.serve(&self.router, name, "").await?;
+            return Ok(true);
+        }
+        freed(name, reply)
     }
 
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {

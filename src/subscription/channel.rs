@@ -413,7 +413,9 @@ mod tests {
         entry.deliver(Message::Granted(3));
         assert_eq!((told(), entry.pending()), ([(0, 0), (3, 1)], 1));
         entry.expect(&waiters[0], 4);
-        [2, 4].map(|number| entry.deliver(Message::Granted(number)));
+        for number in [2, 4] {
+            entry.deliver(Message::Granted(number));
+        }
         assert_eq!(told(), [(4, 1), (3, 1)]);
         waiters.iter().for_each(|waiter| entry.expect_no_more(waiter));
         assert!(entry.expected.lock().is_empty());

@@ -54,3 +54,21 @@ async fn client_waits_for_permits_at_its_end() {
     let [one, other] = clients();
     permits::client_waits_for_permits_at_its_end(&one, &other).await;
 }
+
+#[tokio::test]
+async fn ended_leases_serve_all_waiters_that_fit() {
+    let [one, other] = clients();
+    permits::ended_leases_serve_all_waiters_that_fit(&one, &other).await;
+}
+
+#[tokio::test]
+async fn forced_release_serves_all_waiters_that_fit() {
+    let [one, other] = clients();
+    permits::forced_release_serves_all_waiters_that_fit(&one, &other).await;
+}
+
+#[tokio::test]
+async fn try_overtakes_no_waiter_behind_the_gate() {
+    let [one, _] = clients();
+    permits::try_overtakes_no_waiter_behind_the_gate(&one).await;
+}

@@ -154,3 +154,59 @@ async fn semaphore_of_redissons_is_refused_with_advice() {
     assert_eq!(run::<String>(&server, "GET jobs").await, "3");
     println!("{error}");
 }
+
+#[tokio::test]
+async fn ended_leases_serve_all_waiters_that_fit() {
+    let (_server, [one, other]) = clients().await;
+    permits::ended_leases_serve_all_waiters_that_fit(&one, &other).await;
+}
+
+#[tokio::test]
+async fn forced_release_serves_all_waiters_that_fit() {
+    let (_server, [one, other]) = clients().await;
+    permits::forced_release_serves_all_waiters_that_fit(&one, &other).await;
+}
+
+#[tokio::test]
+async fn try_overtakes_no_waiter_behind_the_gate() {
+    let (_server, [one, _]) = clients().await;
+    permits::try_overtakes_no_waiter_behind_the_gate(&one).await;
+}
+
+/// A waiter with a lease of its own asks once more after its grant, and its client's other waiters do not.
+#[tokio::test]
+async fn own_leases_after_a_wait_cost_three_commands() {
+    const TASKS: u64 = 50;
+    let (server, [one, _]) = clients().await;
+    let jobs = one.get_semaphore("jobs", 1).unwrap();
+    let turn = async |jobs: NamedSemaphore| {
+        let lease = Duration::from_secs(30);
+        let permit = jobs.try_acquire_for(Duration::from_secs(60), lease).await.unwrap().expect("a turn");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        permit.release().await.unwrap();
+    };
+    join_all((0..10).map(|_| turn(jobs.clone()))).await;
+    let before = calls(&server, "evalsha").await;
+    soon("all turns", join_all((0..TASKS).map(|_| turn(jobs.clone())))).await;
+    let cost = (calls(&server, "evalsha").await - before) as f64 / TASKS as f64;
+    assert!(cost <= 3.1, "{cost} commands a hold");
+}
+
+/// Each look at all leases takes time, during which the server serves nobody else.
+#[tokio::test]
+async fn leases_that_end_one_after_another_are_looked_at_in_steps() {
+    const LEASES: usize = 500;
+    let (server, [one, other]) = clients().await;
+    let [ours, theirs] = [&one, &other].map(|client| client.get_semaphore("jobs", 1000).unwrap());
+    for _ in 0..LEASES {
+        ours.try_acquire_for(Duration::ZERO, Duration::from_secs(2)).await.unwrap().expect("free").forget();
+    }
+    let before = calls(&server, "hgetall").await;
+    eventually("the end of all leases", async || {
+        theirs.acquire().await.unwrap().release().await.unwrap();
+        theirs.try_acquire_many(1000).await.unwrap().is_some()
+    })
+    .await;
+    let looks = calls(&server, "hgetall").await - before;
+    assert!(looks < 100, "expected a look at each 64th of the leases' time, and the server made {looks}");
+}

@@ -13,7 +13,7 @@ use crate::lock_entry::Moment;
 use crate::semaphore::{AcquireOwned, AsyncSemaphore, OwnedSemaphorePermit};
 use crate::support::sync::Mutex;
 
-use super::Entry;
+use super::{Acquisition, Entry};
 
 /// Places of a client for each name. More places cost the store memory; with fewer places than permits, some
 /// permits stay free over slow links while waiters wait here.
@@ -23,6 +23,8 @@ const PLACES: usize = 32;
 pub(super) struct Gate {
     places: OnceLock<Arc<AsyncSemaphore>>,
     roll_called: Mutex<Option<Moment>>,
+    /// End of the earliest lease, as far as the store has told.
+    earliest_end: Mutex<Option<Moment>>,
 }
 
 pub(super) enum Place {
@@ -55,6 +57,37 @@ impl Entry {
             if is_taken { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// True if acquisitions of this client wait for a place.
+    pub(in crate::lock) fn is_gate_crowded(&self) -> bool {
+        let places = self.rare.get().and_then(|rare| rare.gate.places.get());
+        places.is_some_and(|places| places.waiters() > 0)
+    }
+
+    /// Has the oldest waiter of this client ask at the end of the earliest lease, and not all of them.
+    pub(in crate::lock) fn note_earliest_end(&self, at: Moment) {
+        let Some(Acquisition { handles, .. }) = self.acquisition.as_deref() else { return };
+        let mut earliest = handles.rare().gate.earliest_end.lock();
+        if earliest.is_none_or(|end| at < end) {
+            *earliest = Some(at);
+            drop(earliest);
+            handles.schedule(at);
+        }
+    }
+
+    /// Called by the watchdog for a handle's entry.
+    pub(in crate::lock) fn ask_at_earliest_end(&self, now: Moment) {
+        let Some(rare) = self.rare.get() else { return };
+        if rare.gate.earliest_end.lock().take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        let has_place = |entry: &Arc<Self>| {
+            let acquisition = entry.acquisition.as_ref();
+            acquisition.is_some_and(|it| matches!(*it.place.lock(), Some(Place::Taken { .. })))
+        };
+        let oldest = self.table().all_of(&self.name).into_iter().find(has_place);
+        oldest.inspect(|oldest| oldest.engine.latch().release(1));
     }
 
     /// Gives the place to the next acquisition, if this entry has or awaits one.

@@ -41,20 +41,41 @@ function found(id)
     return lock
 end
 
--- Leases `lock.permits` to the id, and writes `used`.
-function lease(id, millis, lock)
-    local ends = end_in(millis)
+-- The time (us) at which a lease of `millis` ends, in steps of a 64th of the lease and of 100 ms at most: one
+-- look at all leases takes out those of a step.
+local function ends_by(millis)
+    local step = math.max(1, math.min(100, math.floor(millis / 64))) * 1000
+    return math.ceil(end_in(tonumber(millis)) / step) * step
+end
+
+-- Leases `lock.permits` to the id until `ends`, and writes `used`.
+local function lease_until(ends, id, lock)
     lock.used, lock.first, lock.changed = lock.used + lock.permits, math.min(lock.first, ends), nil
     redis.call('hset', KEYS[1], 'mode', MODE, 'used', string.format('%.0f', lock.used), 'first', string.format('%.0f', lock.first), id, string.format('until:%.0f:%.0f', ends, lock.permits))
-    if redis.call('pttl', KEYS[1]) < tonumber(millis) then
-        redis.call('pexpire', KEYS[1], millis)
+    local left = math.ceil((ends - now()) / 1000)
+    if redis.call('pttl', KEYS[1]) < left then
+        redis.call('pexpire', KEYS[1], string.format('%.0f', left))
     end
+end
+
+function lease(id, millis, lock)
+    lease_until(ends_by(millis), id, lock)
+end
+
+-- Rights to all that `serve` does after a write, for scripts that find a queue.
+local asked
+local function must_serve()
+    if asked then
+        return
+    end
+    asked = true
+    must_grant('pttl', 'zadd', 'del', 'zrange', 'hget', ARGV[2] == '1' and 'pubsub')
 end
 
 -- Grants permits to the first waiters of the queue that come before the id, queued since `began`, while the
 -- permits suffice. Returns true if a waiter stays ahead, and `AGAIN` if the call has to be repeated.
 local function serve(lock, id, began)
-    for i = 1, GRANTS do
+    for _ = 1, GRANTS do
         local winner, over, more = first(id, began)
         local nonce, permits, capacity = string.match(winner and winner.nonce or '', '^(.*)/(%d+)/(%d+)$')
         if not permits or lock.used + permits > tonumber(capacity) then
@@ -64,9 +85,7 @@ local function serve(lock, id, began)
             end
             return winner ~= nil or more ~= nil, more
         end
-        if i == 1 then
-            must_grant('pttl', 'zadd', 'del')
-        end
+        must_serve()
         lock.permits, winner.nonce = tonumber(permits), nonce
         grant(winner, over, lock)
     end

@@ -5,7 +5,10 @@
 local id = ARGV[OWN]
 local lock = found(id)
 local queued = not lock.other and redis.call('exists', KEYS[2]) == 1
-must((lock.own or lock.swept) and 'hdel', lock.own and 'hset', lock.own and 'del', queued and 'zrem', queued and 'hdel')
+must(lock.own and 'hdel', lock.own and 'hset', lock.own and 'del')
+if queued then
+    must_serve()
+end
 if lock.own then
     redis.call('hdel', KEYS[1], id)
     lock.used, lock.changed = lock.used - lock.own, true

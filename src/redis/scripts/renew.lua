@@ -22,6 +22,7 @@ for i = 1, #KEYS, each do
         held = false
     end
     local ends, permits = string.match(held or '', '^until:(%d+)(:?%d*)$')
+    local is_semaphore = permits and permits ~= ''
     if own == -2 then
         held = false
     elseif own and own ~= -1 and own < lease then
@@ -31,15 +32,20 @@ for i = 1, #KEYS, each do
         local now = clock[1] * 1000000 + clock[2]
         -- See `end_in` in queue.lua.
         local later = (math.floor(now / 1000) + lease + 1) * 1000
+        if is_semaphore then
+            -- See `ends_by` in permits.lua.
+            local step = math.max(1, math.min(100, math.floor(lease / 64))) * 1000
+            later = math.ceil(later / step) * step
+        end
         if tonumber(ends) <= now then
             held = false
         elseif tonumber(ends) < later then
             redis.call('hset', lock, field, string.format('until:%.0f%s', later, permits))
         end
     end
-    local left = held and redis.call('pttl', lock)
-    if held and left ~= -1 and left < lease then
-        redis.call('pexpire', lock, ARGV[1])
+    local left, lasts = held and redis.call('pttl', lock), is_semaphore and lease + 100 or lease
+    if held and left ~= -1 and left < lasts then
+        redis.call('pexpire', lock, string.format('%.0f', lasts))
     end
     renewed[#renewed + 1] = held and 1 or 0
 end
