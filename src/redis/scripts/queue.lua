@@ -76,7 +76,8 @@ local function must(...)
         local name = select(i, ...)
         if name and may then
             if not may(name, harmless(name)) then
-                error({ err = "NOPERM the user has no permissions to run the '" .. name .. "' command" })
+                local called = name == 'pubsub' and name .. '|' .. harmless(name) or name
+                error({ err = "NOPERM the user has no permissions to run the '" .. called .. "' command" })
             end
         elseif name and name ~= 'hset' and name ~= 'del' then
             -- Before 7.0: run the command itself, without effect. HSET is the first write wherever a refusal
