@@ -434,16 +434,17 @@ mod spare {
     /// Moves `node` into memory unknown to other threads.
     #[inline]
     pub(in super::super) fn take(node: Node) -> NonNull<Node> {
-        let Some(place) = with(Vec::pop) else { return allocate(node) };
+        // One way to the memory: a second would have the node made on the stack and moved.
+        let place = with(Vec::pop).unwrap_or_else(allocate);
         // SAFETY: memory for a node, and ours.
         unsafe { place.write(node) };
         place
     }
 
     #[cold]
-    fn allocate(node: Node) -> NonNull<Node> {
+    fn allocate() -> NonNull<Node> {
         epoch::register(at_exit);
-        NonNull::from(Box::leak(Box::new(node)))
+        NonNull::from(Box::leak(Box::<Node>::new_uninit())).cast()
     }
 
     /// Keeps the nodes' memory, or frees it.
