@@ -590,6 +590,15 @@ impl Engine {
     pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
         let node = unsafe { owned.node() };
+        if !node.leave_if_granted() {
+            return self.poll_closely(node, waker);
+        }
+        self.left_one();
+        Some(Ended::Granted)
+    }
+
+    #[inline(never)]
+    fn poll_closely(&self, node: &Node, waker: &Waker) -> Option<Ended> {
         let state = node.poll(waker)?;
         match state {
             // No credit was left for the waiters behind.
@@ -620,7 +629,7 @@ impl Engine {
         let node = unsafe { owned.node() };
         match node.cancel() {
             Ok(waker) => {
-                self.leave(node);
+                self.left_one();
                 // Permits too few for this waiter may be enough for the next.
                 self.look();
                 // Dropped last: foreign code, which may call this semaphore or panic.
@@ -628,7 +637,7 @@ impl Engine {
             }
             // If the cancellation comes first, a settler goes on to the next; else we release its grant.
             Err(state) => {
-                self.leave(node);
+                self.left_one();
                 if state == NodeState::Cancelled {
                     self.settle_what_is_closed(self.end());
                 } else if !fault!(GrantDiesWithWaiter) {
@@ -641,6 +650,11 @@ impl Engine {
     #[inline]
     fn leave(&self, node: &Node) {
         node.leave();
+        self.left_one();
+    }
+
+    #[inline]
+    fn left_one(&self) {
         self.memory.left_one(&self.done, || self.meet_all());
     }
 

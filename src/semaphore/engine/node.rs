@@ -473,8 +473,8 @@ impl Node {
         Some(word.state())
     }
 
-    /// Gives up the wait. `Ok` returns the waker, to be dropped last: in the node, it would keep a whole task
-    /// alive. `Err` if the wait had already ended.
+    /// Gives up the wait and leaves the node. `Ok` returns the waker, to be dropped last: in the node, it would
+    /// keep a whole task alive. `Err` if the wait had already ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
@@ -488,18 +488,41 @@ impl Node {
             };
             // Ordering: SeqCst, before the recheck of the credit [S]. Acquire on failure as above.
             match self.state.compare_exchange(word.0, cancelled.0, Ordering::SeqCst, Ordering::Acquire) {
-                Ok(_) => return Ok(self.take_waker()),
+                Ok(_) => {
+                    let waker = self.take_waker();
+                    self.leave_as(cancelled);
+                    return Ok(waker);
+                }
                 Err(now) => word = Word(now),
             }
         }
+        self.leave_as(word);
         Err(word.state())
+    }
+
+    /// Leaves the node if the wait has ended with the last of the credit, as most waits do. False if not.
+    #[inline]
+    pub(super) fn leave_if_granted(&self) -> bool {
+        self.canary.assert_alive();
+        // Ordering: Acquire receives the work done before the releases [G].
+        let word = Word(self.state.load(Ordering::Acquire));
+        let is_granted = word.bits() == NodeState::Granted as u64;
+        if is_granted {
+            self.leave_as(word);
+        }
+        is_granted
     }
 
     /// The owner's last step here, after the end of the wait.
     #[inline]
     pub(super) fn leave(&self) {
         // Ordering: Relaxed: only its owner changes a final word.
-        let word = Word(self.state.load(Ordering::Relaxed));
+        self.leave_as(Word(self.state.load(Ordering::Relaxed)));
+    }
+
+    /// As [`leave`](Self::leave). `word` is the present word.
+    #[inline]
+    fn leave_as(&self, word: Word) {
         // Ordering: Release puts all uses of the node before the reuse of its memory; pairs with the Acquire
         // in `is_left` [R]. A plain store, as no other thread changes a final node's word.
         self.state.store(word.left().0, Ordering::Release);
