@@ -48,10 +48,26 @@ impl Wait {
         if !matches!(self.stage, Stage::New) {
             return self.poll_queued(engine, context);
         }
-        if self.extra == 0 && engine.try_take_free(self.min) == Some(true) {
+        if self.extra > 0 {
+            return self.take_or_enqueue(engine, context);
+        }
+        if engine.try_take_free(self.min) == Some(true) {
             return self.done(Ok(HeldPermits::new(self.min, Taken::Free)), context);
         }
         self.enqueue(engine, context)
+    }
+
+    #[cold]
+    fn take_or_enqueue(
+        &mut self,
+        engine: &Engine,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<HeldPermits, AcquireError>> {
+        match engine.try_take_up_to(self.min, self.min + self.extra) {
+            Ok(taken) => self.done(Ok(HeldPermits::new(taken, Taken::Queued)), context),
+            Err(Refused::Closed) => self.done(Err(AcquireError::closed()), context),
+            Err(Refused::NoPermits) => self.enqueue(engine, context),
+        }
     }
 
     #[inline(never)]
@@ -60,12 +76,8 @@ impl Wait {
         engine: &Engine,
         context: &mut Context<'_>,
     ) -> Poll<Result<HeldPermits, AcquireError>> {
-        if self.extra > 0 || self.min == 0 {
-            match engine.try_take_up_to(self.min, self.min + self.extra) {
-                Ok(taken) => return self.done(Ok(HeldPermits::new(taken, Taken::Queued)), context),
-                Err(Refused::Closed) => return self.done(Err(AcquireError::closed()), context),
-                Err(Refused::NoPermits) => {}
-            }
+        if self.min == 0 {
+            return self.take_or_enqueue(engine, context);
         }
         match engine.enqueue(self.min, context.waker()) {
             Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken)), context),

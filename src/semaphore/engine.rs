@@ -166,8 +166,9 @@ impl End {
 
     #[inline]
     fn tail(self) -> Option<NonNull<Node>> {
-        NonNull::new(ptr::with_exposed_provenance_mut((self.0 & !Self::FLAGS) as usize))
-            .filter(|_| self.is_queued())
+        let tail = ptr::with_exposed_provenance_mut((self.0 & !Self::FLAGS) as usize);
+        // SAFETY: not null, by `with_tail`.
+        self.is_queued().then(|| unsafe { NonNull::new_unchecked(tail) })
     }
 
     /// The consumed count; valid only while the queue is empty.
@@ -197,10 +198,10 @@ const fn free(credited: u64, consumed: u64) -> i64 {
     ahead(credited, consumed) / UNIT as i64
 }
 
+/// `permits` may exceed [`MAX_PERMITS`] by one at most, or would overflow.
 #[inline]
 const fn covers(credited: u64, consumed: u64, permits: usize) -> bool {
-    // A larger number would overflow the comparison.
-    permits <= MAX_PERMITS && ahead(credited, consumed) >= (permits as u64 * UNIT) as i64
+    ahead(credited, consumed) >= (permits as u64 * UNIT) as i64
 }
 
 /// A published node, owned by the holder of this handle.
@@ -334,6 +335,8 @@ impl Engine {
 
     #[inline]
     pub(super) fn try_take(&self, permits: usize) -> Result<Taken, Refused> {
+        // A larger number is refused as this number is, and would overflow.
+        let permits = permits.min(MAX_PERMITS + 1);
         match self.try_take_free(permits) {
             Some(true) => Ok(Taken::Free),
             Some(false) => Err(Refused::NoPermits),
@@ -478,7 +481,7 @@ impl Engine {
     /// Consumes `permits` from a settled queue by a node without a waiter. False if the queue has changed.
     /// The caller keeps `tail` from being freed.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
-        let node = reclaim::place_for(Node::consumed(permits, Link::offset(consumed)));
+        let node = reclaim::place_for(|| Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`, and for the node's content [N].
         if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
             // SAFETY: not published.
@@ -508,7 +511,8 @@ impl Engine {
             }
         }
         // Cloned before there is a node: a panic of this foreign code would leak the node.
-        let mut node = reclaim::place_for(Node::waiting(need as u64, waker.clone(), Link::offset(0)));
+        let waker = waker.clone();
+        let mut node = reclaim::place_for(|| Node::waiting(need as u64, waker, Link::offset(0)));
         loop {
             let end = self.end();
             if end.is_closed() {

@@ -431,13 +431,13 @@ mod spare {
         SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
     }
 
-    /// Moves `node` into memory unknown to other threads.
+    /// Makes a node in memory unknown to other threads.
     #[inline]
-    pub(in super::super) fn take(node: Node) -> NonNull<Node> {
-        // One way to the memory: a second would have the node made on the stack and moved.
+    pub(in super::super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
+        // Before the node, which would be made on the stack and moved.
         let place = with(Vec::pop).unwrap_or_else(allocate);
         // SAFETY: memory for a node, and ours.
-        unsafe { place.write(node) };
+        unsafe { place.write(make()) };
         place
     }
 
@@ -494,9 +494,9 @@ mod spare {
 
     use super::{Node, epoch};
 
-    pub(in super::super) fn take(node: Node) -> NonNull<Node> {
+    pub(in super::super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
         epoch::register(at_exit);
-        NonNull::from(Box::leak(Box::new(node)))
+        NonNull::from(Box::leak(Box::new(make())))
     }
 
     /// # Safety: as for the real function.
