@@ -88,8 +88,10 @@ impl Retired {
     #[inline]
     fn push(&mut self, node: NonNull<Node>) {
         // SAFETY: only the sweeper frees nodes.
-        let has_deficit = unsafe { node.as_ref() }.mark_unlinked();
-        if has_deficit { &mut self.nodes } else { &mut self.memory }.push(node);
+        match unsafe { node.as_ref() }.mark_unlinked() {
+            true => self.nodes.push(node),
+            false => self.memory.push(node),
+        }
     }
 
     fn len(&self) -> usize {
