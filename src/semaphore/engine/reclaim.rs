@@ -275,10 +275,17 @@ impl Sweeper<'_> {
         Some(here)
     }
 
+    #[inline]
     fn limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
-        self.0.limbo.with_mut(|limbo| {
-            // SAFETY: limbo is the sweeper's, and there is one sweeper.
-            f(unsafe { &mut *limbo }.get_or_insert_default())
+        #[cold]
+        fn first(limbo: &mut Option<Box<Limbo>>) -> &mut Limbo {
+            limbo.insert(Box::default())
+        }
+
+        // SAFETY: limbo is the sweeper's, and there is one sweeper.
+        self.0.limbo.with_mut(|limbo| match unsafe { &mut *limbo } {
+            Some(limbo) => f(limbo),
+            none => f(first(none)),
         })
     }
 
