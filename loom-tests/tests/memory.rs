@@ -145,6 +145,38 @@ model! {
 }
 
 model! {
+    /// A release grants the first waiter, which is polled, leaves, and is removed, before the release sets the
+    /// hint to its node: the node is not freed under the release, nor under the next walk.
+    node_of_a_grant_outlives_its_release with 2 less {
+        let (semaphore, mut queue) = queue(3);
+        let mut last = queue.pop().unwrap();
+        let releaser = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || semaphore.add_permits(1))
+        };
+        let mut first = queue.remove(0);
+        // In the middle, and abandoned; a sweep needs another.
+        drop(queue);
+        let granted = match poll_once(&mut first) {
+            Poll::Ready(permit) => permit.map(|permit| permit.forget()).is_ok(),
+            Poll::Pending => false,
+        };
+        drop(first);
+        releaser.join().unwrap();
+        // Another sweep, with as many epochs as possible.
+        let mut passing = [(); 2].map(|()| Arc::clone(&semaphore).acquire_owned());
+        assert!(!passing.iter_mut().any(is_ready));
+        drop(passing);
+        if granted {
+            semaphore.add_permits(1);
+        }
+        assert!(is_ready(&mut last), "the waiter behind is not in the queue");
+    }
+    fails_if_freed_under_walkers: FreedUnderWalkers, "";
+    fails_if_the_hint_outlives_its_node: HintOutlivesNode, "";
+}
+
+model! {
     /// The queue's tail, as read by a walk, is cancelled and removed; the walk ends at the node behind.
     walk_ends_though_its_tail_was_taken_out with 2 less {
         let (semaphore, mut queue) = queue(3);

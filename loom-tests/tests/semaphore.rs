@@ -353,6 +353,22 @@ model! {
 }
 
 model! {
+    /// A thread that has seen the close releases a permit: the waiter gets the error, and the permit is free.
+    release_after_close_grants_nothing {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut waiter = semaphore.acquire();
+        assert!(!is_ready(&mut waiter));
+        let closer = spawn(&semaphore, AsyncSemaphore::close);
+        if semaphore.is_closed() {
+            semaphore.add_permits(1);
+            assert!(matches!(poll_once(&mut waiter), Poll::Ready(Err(_))), "granted after the close");
+        }
+        closer.join().unwrap();
+    }
+    fails_without_the_look_at_closed: NoLookAtClosed, "granted after the close";
+}
+
+model! {
     /// A thread that gets `Closed` finds all waiters ended, though the closing thread may be stopped.
     closed_is_not_returned_beside_pending_waiter {
         let semaphore = Arc::new(AsyncSemaphore::new(0));

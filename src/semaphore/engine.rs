@@ -84,7 +84,8 @@
 //! [`AsyncSemaphore`](super::AsyncSemaphore)'s page has a table of all operations. A compare-and-swap fails
 //! only because another thread's has succeeded. `settle` ends: the loop visits each node up to the tail read
 //! at its start (or a later tail, if a sweeper has taken the former out). A failed step there means that the
-//! node became final, or that its owner changed its waker or another thread its deficit.
+//! node became final, or that its owner changed its waker or another thread its deficit. A release takes the
+//! loop's steps at the first waiter without the loop (`settle_first`), and enters the loop for all else.
 //!
 //! # What the checkers see
 //!
@@ -594,15 +595,10 @@ impl Engine {
     pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: &Waker) -> Option<Ended> {
         // SAFETY: the caller's promise.
         let node = unsafe { owned.node() };
-        if !node.leave_if_granted() {
-            return self.poll_closely(node, waker);
+        if node.leave_if_granted() {
+            self.left_one();
+            return Some(Ended::Granted);
         }
-        self.left_one();
-        Some(Ended::Granted)
-    }
-
-    #[inline(never)]
-    fn poll_closely(&self, node: &Node, waker: &Waker) -> Option<Ended> {
         let state = node.poll(waker)?;
         match state {
             // No credit was left for the waiters behind.
@@ -702,17 +698,18 @@ impl Engine {
         let credit = || self.credited.fetch_add(permits, Ordering::SeqCst).wrapping_add(permits);
         let credited =
             if fault!(CreditsAfterGrants) { self.meet_credit().wrapping_add(permits) } else { credit() };
+        // Ordering: Acquire [D]. On the walk and before `end`, as in `settle`.
+        let hint = self.done.load(Ordering::Acquire);
         // Ordering: as in `release`.
         let end = End(self.end.load(Ordering::SeqCst));
-        if end.is_queued() && !self.is_done(end) {
-            self.settle_from(walk, credited);
-        } else {
-            drop(walk);
+        if end.is_closed() && !fault!(NoLookAtClosed) || fault!(CreditsAfterGrants) {
+            self.settle_from(walk, credited, None);
+            if fault!(CreditsAfterGrants) {
+                credit();
+            }
+            return self.end_drain_if_closed(end);
         }
-        if fault!(CreditsAfterGrants) {
-            credit();
-        }
-        self.end_drain_if_closed(end);
+        self.settle_first(walk, credited, hint, end);
     }
 }
 

@@ -19,7 +19,7 @@ use std::{future::poll_fn, pin::pin, task::Poll};
 
 #[cfg(any(test, latchwork_suspend))]
 pub(crate) use self::batch::BATCH;
-pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake_after};
+pub(crate) use self::batch::{Unsettled, WakeBatch, call_those_behind, wake, wake_after, wake_one};
 
 /// A caught panic of a waker, a callback, a subscriber of `tracing`, a backend, its runtime or its transport.
 /// No call of this crate unwinds by the panic.

@@ -159,7 +159,7 @@ impl Beside {
 impl Word {
     const DEFICIT: u64 = 0;
 
-    const fn new(state: NodeState, permits: u64) -> Self {
+    pub(super) const fn new(state: NodeState, permits: u64) -> Self {
         Self(permits << NodeState::BITS | state as u64)
     }
 
@@ -375,7 +375,8 @@ impl Node {
     #[cold]
     pub(super) fn complete_next(&self, next: NonNull<Self>) {
         self.canary.assert_alive();
-        if fault!(LinkNotCompleted) {
+        // Ordering: Relaxed: this load only saves steps, as most links are there.
+        if !self.next.load(Ordering::Relaxed).is_null() || fault!(LinkNotCompleted) {
             return;
         }
         let null = ptr::null_mut();
@@ -586,7 +587,7 @@ impl Node {
     }
 
     /// Ends the wait as `state`. Returns the new word and a sleeping waiter's waker, or the present word.
-    #[inline]
+    #[inline(always)]
     pub(super) fn make_final(&self, word: Word, state: NodeState) -> Result<(Word, Option<Waker>), Word> {
         let ended = word.with_state(state);
         // Ordering: Release hands on the work done before the release [G], and Acquire receives the waker

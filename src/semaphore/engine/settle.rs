@@ -1,13 +1,14 @@
 //! The loop `settle`, which makes nodes final, and its callers.
 
 use std::ptr::{self, NonNull};
+use std::task::Waker;
 
 use crate::support::fault::fault;
-use crate::support::foreign::{Unsettled, WakeBatch};
+use crate::support::foreign::{Unsettled, WakeBatch, wake_one};
 use crate::support::sync::atomic::Ordering;
 
 use super::epoch::Walk;
-use super::node::{Hint, Node, NodeState, Word};
+use super::node::{Hint, Node, NodeState, UNIT, Word};
 use super::{End, Engine, ahead};
 
 /// How far the queue is settled.
@@ -68,7 +69,7 @@ impl Engine {
     pub(super) fn settle_and_wake(&self) {
         let walk = self.memory.walk();
         let credited = self.meet_credit();
-        self.settle_from(walk, credited);
+        self.settle_from(walk, credited, None);
     }
 
     /// Makes a walk visible by a read-modify-write [R], which also orders an earlier step with all credits.
@@ -84,9 +85,53 @@ impl Engine {
         self.end.fetch_or(0, Ordering::AcqRel);
     }
 
+    /// The steps of `settle` at one node, for the usual queue: the first waiter needs exactly the free permits,
+    /// or the only waiter was cancelled. Leaves all else to the loop. `hint` was read on the walk, after
+    /// `credited` and before `end`, as in `settle`; `end` is open.
     #[inline]
-    pub(super) fn settle_from(&self, walk: Walk<'_>, credited: u64) {
+    pub(super) fn settle_first(&self, walk: Walk<'_>, credited: u64, hint: *mut Node, end: End) {
+        // SAFETY: reached on the walk.
+        let Some(tail) = end.tail().map(|tail| unsafe { tail.as_ref() }) else { return };
+        if ptr::eq(hint, tail) {
+            return;
+        }
+        // SAFETY: as above.
+        let mut here = unsafe { Hint::node(hint).as_ref() }.unwrap_or(tail);
+        let Some(mut consumed) = here.link().as_offset() else {
+            return self.settle_from(walk, credited, None);
+        };
+        let mut word = here.load();
+        if word.is_final() {
+            consumed = consumed.wrapping_add(here.has_consumed(word));
+            if ptr::eq(here, tail) {
+                return self.remember_on_walk(consumed, here);
+            }
+            let Some(next) = here.next() else { return self.settle_from(walk, credited, None) };
+            // SAFETY: as above.
+            here = unsafe { next.as_ref() };
+            consumed = here.come_to(consumed);
+            word = here.load();
+        }
+        // The waiter takes all the credit. `end` was read between the credit and the grant, as in `due`.
+        if word == Word::new(NodeState::Waiting, ahead(credited, consumed) as u64 / UNIT)
+            && let Ok((_, Some(waker))) = here.make_final(word, NodeState::Granted)
+        {
+            // As in `has_spent_all`.
+            if self.credited() != credited {
+                return self.settle_from(walk, credited, Some(waker));
+            }
+            self.remember_on_walk(credited, here);
+            drop(walk);
+            return wake_one(waker);
+        }
+        self.settle_from(walk, credited, None);
+    }
+
+    /// `granted` is the waker of a waiter granted before.
+    #[inline(never)]
+    pub(super) fn settle_from(&self, walk: Walk<'_>, credited: u64, granted: Option<Waker>) {
         let wakes = WakeBatch::new();
+        granted.into_iter().for_each(|waker| wakes.push(waker));
         if matches!(self.settle(&walk, credited, &wakes, Until::Spent), Settled::Full) {
             drop(walk);
             wakes.call(Some(self));
@@ -206,6 +251,15 @@ impl Engine {
             // Ordering: Release: all earlier nodes are final for walks that start there, too [D].
             self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
         }
+    }
+
+    /// As `remember`, for a node that was not taken out before this walk began: the first round of a removal
+    /// waits for the walk, so the hint may be set even if the node is out by now.
+    #[inline]
+    fn remember_on_walk(&self, front: u64, last: &Node) {
+        // Ordering: Release, twice, as in `remember` [D].
+        self.front.store(front, Ordering::Release);
+        self.done.store(ptr::from_ref(last).cast_mut(), Ordering::Release);
     }
 
     /// Sets the hint while no node is final: otherwise each new waiter would walk back over the whole queue.

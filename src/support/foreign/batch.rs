@@ -152,6 +152,23 @@ impl Drop for WakeBatch {
     }
 }
 
+/// Calls one waker, as a batch would. Usually nothing is appended meanwhile, and the ring is not used.
+#[inline(never)]
+pub(crate) fn wake_one(waker: Waker) {
+    let batch = WakeBatch::new();
+    let outer = CALLING.with(Cell::get);
+    if !outer.is_null() {
+        batch.push(waker);
+        return batch.append_to(outer);
+    }
+    CALLING.with(|calling| calling.set(&raw const batch));
+    call("a waker", || waker.wake());
+    if !batch.is_empty() {
+        batch.drain();
+    }
+    CALLING.with(|calling| calling.set(ptr::null()));
+}
+
 /// Calls wakers. Inside of a waker, leaves them to the outermost call of this thread.
 pub(crate) fn wake(wakers: impl IntoIterator<Item = Waker>) {
     let batch = WakeBatch::new();
