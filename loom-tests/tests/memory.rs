@@ -145,8 +145,8 @@ model! {
 }
 
 model! {
-    /// A release grants the first waiter, which is polled, leaves, and is removed, before the release sets the
-    /// hint to its node: the node is not freed under the release, nor under the next walk.
+    /// A release grants the first waiter, whose node is left and removed before the release sets the hint
+    /// there: the node is not freed under the release, nor under the next walk.
     node_of_a_grant_outlives_its_release with 2 less {
         let (semaphore, mut queue) = queue(3);
         let mut last = queue.pop().unwrap();

@@ -375,8 +375,7 @@ impl Node {
     #[cold]
     pub(super) fn complete_next(&self, next: NonNull<Self>) {
         self.canary.assert_alive();
-        // Ordering: Relaxed: this load only saves steps, as most links are there.
-        if !self.next.load(Ordering::Relaxed).is_null() || fault!(LinkNotCompleted) {
+        if fault!(LinkNotCompleted) {
             return;
         }
         let null = ptr::null_mut();
@@ -474,8 +473,8 @@ impl Node {
         Some(word.state())
     }
 
-    /// Gives up the wait and leaves the node. `Ok` returns the waker, to be dropped last: in the node, it would
-    /// keep a whole task alive. `Err` if the wait had already ended.
+    /// Gives up the wait and leaves the node. `Ok` returns the waker, to be dropped last: in the node, the
+    /// waker would keep a whole task alive. `Err` if the wait had already ended.
     #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();

@@ -13,7 +13,7 @@
 //!   taken out. Before the sweeper looks for walks, `oldest` and the remaining links lead past the nodes
 //!   taken out, but a walk already standing at a node taken out may set the hint there. Hence two rounds.
 //!   After all walks of the removal's time are over, no thread sets the hint to the node: a later walk sets
-//!   the hint to unmarked nodes only, or to a node that it has granted or found as the tail. The sweeper moves
+//!   the hint to unmarked nodes only, or to nodes granted or found as the tail by the walk. The sweeper moves
 //!   the hint to the oldest remaining node, and waits for all walks that may have begun at the old hint.
 //! * A round lasts two epochs, as a walk notes its epoch before the sweeper can see the walk: an epoch begins
 //!   when no walk of the epoch before the last is under way. Hence [`ROUNDS`].

@@ -85,9 +85,9 @@ impl Engine {
         self.end.fetch_or(0, Ordering::AcqRel);
     }
 
-    /// The steps of `settle` at one node, for the usual queue: the first waiter needs exactly the free permits,
-    /// or the only waiter was cancelled. Leaves all else to the loop. `hint` was read on the walk, after
-    /// `credited` and before `end`, as in `settle`; `end` is open.
+    /// The steps of `settle` at one node, for the usual queue: the first waiter needs exactly the free
+    /// permits, or the only waiter was cancelled. Leaves all else to the loop. `hint` was read on the walk,
+    /// after `credited` and before `end`, as in `settle`; `end` is open.
     #[inline]
     pub(super) fn settle_first(&self, walk: Walk<'_>, credited: u64, hint: *mut Node, end: End) {
         // SAFETY: reached on the walk.
