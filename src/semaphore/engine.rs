@@ -702,7 +702,8 @@ impl Engine {
         let hint = self.done.load(Ordering::Acquire);
         // Ordering: as in `release`.
         let end = End(self.end.load(Ordering::SeqCst));
-        if end.is_closed() && !fault!(NoLookAtClosed) || fault!(CreditsAfterGrants) {
+        let is_closed = end.is_closed() && !fault!(NoLookAtClosed);
+        if is_closed || fault!(CreditsAfterGrants) {
             self.settle_from(walk, credited, None);
             if fault!(CreditsAfterGrants) {
                 credit();
