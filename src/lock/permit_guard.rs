@@ -50,6 +50,13 @@ impl PermitGuard {
         self.guard.is_held()
     }
 
+    /// The guard of the lease: the simulator's judges compare it with the store.
+    #[cfg(latchwork_simulation)]
+    #[doc(hidden)]
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
     /// Returns how long the lease lasts without a renewal: see [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()

@@ -8,6 +8,7 @@ mod care;
 mod commands;
 mod excuses;
 mod faults;
+mod handle;
 mod judge;
 mod leases;
 mod player;

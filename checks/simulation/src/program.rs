@@ -98,6 +98,8 @@ pub(crate) enum LockSide {
     Fair,
     Read,
     Write,
+    /// A semaphore.
+    Permits,
 }
 
 impl LockSide {
@@ -107,6 +109,7 @@ impl LockSide {
             Self::Fair => Mode::Fair,
             Self::Read => Mode::Read,
             Self::Write => Mode::Write,
+            Self::Permits => Mode::Permits,
         }
     }
 
@@ -115,6 +118,7 @@ impl LockSide {
             Self::Plain => LockKind::Plain,
             Self::Fair => LockKind::Fair,
             Self::Read | Self::Write => LockKind::ReadWrite,
+            Self::Permits => LockKind::Semaphore,
         }
     }
 }
@@ -139,6 +143,19 @@ impl Which {
     }
 }
 
+/// Permits of an acquisition, by a handle of this capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Permits {
+    pub(crate) count: u32,
+    pub(crate) capacity: u32,
+}
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self { count: 1, capacity: 1 }
+    }
+}
+
 /// An operation of a task. `hold` indexes the task's holds, modulo their number; without holds, a no-op.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Op {
@@ -149,6 +166,9 @@ pub(crate) enum Op {
         owner: Option<usize>,
         #[serde(default, skip_serializing_if = "is_default")]
         fenced: bool,
+        /// Of a semaphore, whose acquisitions have neither an owner nor a token.
+        #[serde(default, skip_serializing_if = "is_default")]
+        permits: Permits,
         how: How,
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
@@ -171,7 +191,7 @@ pub(crate) enum Op {
     Forget {
         hold: usize,
     },
-    /// Unlocks as the owner of the first forgotten hold, or else of the task's first guard.
+    /// Unlocks as the owner of the first forgotten hold, or else of the task's first guard of a lock.
     UnlockByOwner {
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
@@ -241,10 +261,12 @@ impl Op {
     }
 }
 
-/// A query of a lock's state, or of one of the process's owners.
+/// A query of a lock's state, or of one of the process's owners. About a semaphore, the queries that only locks
+/// have ask for [`Usage`](Self::Usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
     Holder,
+    Usage,
     IsLocked,
     Remaining,
     HoldCount(usize),
@@ -383,6 +405,17 @@ impl Program {
         });
         let watched = self.processes.iter().map(|plan| plan.options.watchdog_timeout());
         leases.chain(watched).max().unwrap_or(30 * SECOND)
+    }
+
+    /// Longest time for which a client may remember forgotten permits: no owner can release them, and the watchdog
+    /// stays until the end of the lease, even if the store loses the lease earlier.
+    pub(crate) fn longest_forgotten_permits(&self) -> Nanos {
+        let operations = || self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
+        let is_permits = |lock: &Which| lock.kind == LockSide::Permits;
+        let forgets = operations().any(|op| matches!(op, Op::Forget { .. }));
+        // A slow clock prolongs the time.
+        let longest = self.longest_lease() + self.longest_lease() / 50;
+        if forgets && self.locks().iter().any(is_permits) { longest } else { 0 }
     }
 
     /// Prints the program as text that [`parse`](Self::parse) reads.

@@ -267,7 +267,8 @@ impl<S: Store> Run<S> {
             (clients, registries)
         };
         self.world.catch(|| drop(clients));
-        self.go(self.world.now() + GONE_WITHIN, |_| false);
+        let remembered = self.stage.program.longest_forgotten_permits();
+        self.go(self.world.now() + remembered + GONE_WITHIN, |_| false);
         let channels: usize = registries.iter().map(latchwork::subscription::Registry::len).sum();
         if channels > 0 {
             self.finds(

@@ -197,6 +197,7 @@ fn simplify(operation: &mut Op, part: usize) {
     match (part, operation) {
         (0, Op::Acquire { fenced, .. }) => *fenced = false,
         (1, Op::Acquire { owner, .. }) => *owner = None,
+        (3, Op::Acquire { permits, .. }) => permits.count = permits.count.min(1),
         (2, Op::Acquire { how, .. }) => *how = simpler(how),
         (
             2,

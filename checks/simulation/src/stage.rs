@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use latchwork::{Guard, LockClient, LockError, LossReason, Metrics, Owner};
+use latchwork::{LockClient, LockError, LossReason, Metrics, Owner};
 
 use crate::excuses::Excuses;
+use crate::handle::Held;
 use crate::leases::Leases;
-use crate::program::{LockSide, OWNERS, Op, Program, Which};
+use crate::program::{LockSide, OWNERS, Op, Permits, Program, Which};
 use crate::store::{Store, StoredLease};
 use crate::world::{Nanos, Process, World};
 
@@ -40,7 +41,7 @@ pub(crate) struct Scene {
 }
 
 pub(crate) struct Remains {
-    pub(crate) _guard: Option<Arc<Guard>>,
+    pub(crate) _guard: Option<Arc<Held>>,
     pub(crate) _client: Option<LockClient>,
 }
 
@@ -70,9 +71,10 @@ pub(crate) struct Hold {
     pub(crate) member: usize,
     pub(crate) task: usize,
     pub(crate) lock: Which,
+    pub(crate) permits: Permits,
     pub(crate) owner: Owner,
     /// Absent while the hold is being extended, and after the guard was forgotten.
-    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) guard: Option<Arc<Held>>,
     pub(crate) token: Option<u64>,
     /// Number of the lease under the hold when last seen; 0 if never seen.
     pub(crate) number: u64,
@@ -147,6 +149,7 @@ pub(crate) enum Answer {
     /// Client and number of the lease, if known, and the rest of its time.
     Holder(Option<(Option<(String, u64)>, Nanos)>),
     Remaining(Option<Nanos>),
+    Usage(latchwork::lock::Usage),
     Yes(bool),
     Count(u64),
     Stats(latchwork::lock::LockStats),
@@ -186,6 +189,12 @@ impl<S: Store> View<'_, S> {
     pub(crate) fn leases(&self, lock: Which) -> impl Iterator<Item = &StoredLease> {
         let now = self.now;
         self.leases.of(lock).iter().filter(move |lease| lease.ends > now)
+    }
+
+    /// True if the permits that a call wants are free at the store, and no more than its capacity.
+    pub(crate) fn has_permits_for(&self, call: &Call) -> bool {
+        let Op::Acquire { lock, permits, .. } = &call.op else { return false };
+        self.leases(*lock).map(|lease| lease.permits).sum::<u32>() + permits.count <= permits.capacity
     }
 
     pub(crate) fn calls_of(&self, member: usize) -> impl Iterator<Item = &Call> {
@@ -235,6 +244,7 @@ pub(crate) fn lock_words(program: &Program, lock: Which) -> String {
         LockSide::Fair => format!("fair {name:?}"),
         LockSide::Read => format!("read {name:?}"),
         LockSide::Write => format!("write {name:?}"),
+        LockSide::Permits => format!("permits {name:?}"),
     }
 }
 

@@ -106,6 +106,8 @@ pub(crate) struct StoredLease {
     pub(crate) number: u64,
     pub(crate) ends: Nanos,
     pub(crate) is_shared: bool,
+    /// Of a semaphore; 1 for a lock.
+    pub(crate) permits: u32,
 }
 
 /// The quality of the network between clients and store while faults last. Probabilities are in thousandths.
@@ -189,6 +191,7 @@ mod kind {
         serializer.serialize_str(match kind {
             LockKind::Plain => "plain",
             LockKind::Fair => "fair",
+            LockKind::Semaphore => "semaphore",
             _ => "read-write",
         })
     }
@@ -197,6 +200,7 @@ mod kind {
         match &*String::deserialize(deserializer)? {
             "plain" => Ok(LockKind::Plain),
             "fair" => Ok(LockKind::Fair),
+            "semaphore" => Ok(LockKind::Semaphore),
             "read-write" => Ok(LockKind::ReadWrite),
             other => Err(serde::de::Error::custom(format!("{other:?} is no kind of lock"))),
         }

@@ -7,10 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::backend::Runtime;
-use latchwork::{Guard, Lease, Lock, LockError, Owner};
+use latchwork::{Guard, Lock, LockError, Owner};
 
 use crate::care::{Callback, Ended, cared};
-use crate::program::{Care, How, LockSide, Op, Program, Question, WakerKind, Which};
+use crate::handle::{Handle, Held};
+use crate::program::{Care, How, LockSide, Op, Permits, Program, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, duration, nanos};
 use crate::time;
@@ -32,6 +33,7 @@ pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, 
         at: from,
         holds: Vec::new(),
         forgotten: Vec::new(),
+        unreleasable: Vec::new(),
         handles: BTreeMap::new(),
     };
     for (at, operation) in operations.iter().enumerate().skip(from) {
@@ -58,7 +60,10 @@ struct Player<S: Store> {
     /// Holds in order of their grants, except for forgotten ones.
     holds: Vec<u64>,
     forgotten: Vec<u64>,
-    handles: BTreeMap<Which, Lock>,
+    /// Forgotten permits, which no owner can release.
+    unreleasable: Vec<u64>,
+    /// By lock, and by capacity of a semaphore.
+    handles: BTreeMap<(Which, u32), Handle>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -84,8 +89,11 @@ impl<S: Store> Player<S> {
                 let until = until.min(self.stage.program.end);
                 self.stage.world.sleep_until(until).await;
             }
-            Op::Acquire { lock, owner, fenced, how, care } if lock.name < self.stage.program.names.len() => {
-                self.acquire(operation, *lock, *owner, *fenced, how, care).await;
+            Op::Acquire { lock, owner, fenced, permits, how, care }
+                if lock.name < self.stage.program.names.len() =>
+            {
+                let by = (*owner, *fenced, *permits);
+                self.acquire(operation, *lock, by, how, care).await;
             }
             Op::ForceUnlock { lock, care } if lock.name < self.stage.program.names.len() => {
                 self.force_unlock(operation, *lock, care).await;
@@ -129,29 +137,28 @@ impl<S: Store> Player<S> {
         }
     }
 
-    fn lock(&mut self, which: Which) -> Option<Lock> {
-        if let Some(kept) = self.handles.get(&which) {
-            return Some(kept.clone());
-        }
-        let lock = self.lock_of_client(which)?;
-        if self.stage.program.keeps_handles {
-            self.handles.insert(which, lock.clone());
-        }
-        Some(lock)
+    /// Returns a handle for operations other than an acquisition, for which a capacity has no meaning.
+    fn handle(&mut self, which: Which) -> Option<Handle> {
+        self.handle_of(which, 1)
     }
 
-    fn lock_of_client(&self, which: Which) -> Option<Lock> {
+    fn handle_of(&mut self, which: Which, capacity: u32) -> Option<Handle> {
+        if let Some(kept) = self.handles.get(&(which, capacity)) {
+            return Some(kept.clone());
+        }
+        let handle = self.handle_of_client(which, capacity)?;
+        if self.stage.program.keeps_handles {
+            self.handles.insert((which, capacity), handle.clone());
+        }
+        Some(handle)
+    }
+
+    fn handle_of_client(&self, which: Which, capacity: u32) -> Option<Handle> {
         let client = self.stage.client(self.member)?;
         let program = &self.stage.program;
         let name = program.called(&program.names[which.name]);
-        let lock = match which.kind {
-            LockSide::Plain => client.get_lock(name),
-            LockSide::Fair => client.get_fair_lock(name),
-            LockSide::Read => client.get_read_write_lock(name).map(|lock| lock.read().clone()),
-            LockSide::Write => client.get_read_write_lock(name).map(|lock| lock.write().clone()),
-        };
-        match lock {
-            Ok(lock) => Some(lock),
+        match Handle::new(&client, which.kind, name, capacity) {
+            Ok(handle) => Some(handle),
             Err(error) => {
                 self.note(|| format!("refused: {error}"));
                 None
@@ -207,23 +214,26 @@ impl<S: Store> Player<S> {
         operation_words(&self.stage.program, operation)
     }
 
-    async fn cared<F: Future>(&self, care: &Care, lock: Option<&Lock>, future: F) -> Ended<F::Output> {
-        let callback = lock.and_then(|lock| self.callback(care.waker, lock));
+    async fn cared<F: Future>(&self, care: &Care, handle: Option<&Handle>, future: F) -> Ended<F::Output> {
+        let callback = handle.and_then(|handle| self.callback(care.waker, handle));
         cared(&self.stage, (self.member, self.task), care, callback, future).await
     }
 
-    fn callback(&self, kind: WakerKind, lock: &Lock) -> Option<Callback> {
-        let lock = lock.clone();
+    fn callback(&self, kind: WakerKind, handle: &Handle) -> Option<Callback> {
+        let handle = handle.clone();
         match kind {
             WakerKind::Plain | WakerKind::Panics => None,
             WakerKind::Looks => {
                 let client = self.stage.client(self.member)?;
                 Some(Arc::new(move || {
-                    _ = (client.metrics(), lock.stats(), lock.waiters(), client.registry().len());
+                    if let Handle::Lock(lock) = &handle {
+                        lock.stats();
+                    }
+                    _ = (client.metrics(), handle.waiters(), client.registry().len());
                 }))
             }
             WakerKind::Tries => Some(Arc::new(move || {
-                let mut tries = Box::pin(lock.try_lock());
+                let mut tries = Box::pin(handle.acquire(&How::Try, 1));
                 _ = tries.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             })),
         }
@@ -237,17 +247,15 @@ impl<S: Store> Player<S> {
         &mut self,
         operation: &Op,
         which: Which,
-        owner: Option<usize>,
-        fenced: bool,
+        (owner, fenced, permits): (Option<usize>, bool, Permits),
         how: &How,
         care: &Care,
     ) {
-        let Some(lock) = self.lock(which) else { return };
-        // The order of `fenced` and `owned_by` must not matter.
-        let is_fenced_first = fenced && owner.is_some_and(|owner| owner % 2 == 1);
-        let lock = if is_fenced_first { lock.fenced() } else { lock };
-        let lock = owner.map_or(lock.clone(), |owner| lock.owned_by(&self.owner(owner)));
-        let lock = if fenced && !is_fenced_first { lock.fenced() } else { lock };
+        let Some(handle) = self.handle_of(which, permits.capacity) else { return };
+        let handle = match handle {
+            Handle::Lock(lock) => Handle::Lock(self.lock_by(lock, owner, fenced)),
+            permits => permits,
+        };
         let mut care = care.clone();
         if !self.holds.is_empty() || !self.forgotten.is_empty() {
             care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
@@ -258,29 +266,36 @@ impl<S: Store> Player<S> {
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
-        let (ended, lease) = match how {
-            How::Lock => (some(self.cared(&care, Some(&lock), lock.lock()).await), None),
-            How::Leased(lease) => (
-                some(self.cared(&care, Some(&lock), lock.lock_with_lease(duration(*lease))).await),
-                Some(*lease),
-            ),
-            How::Try => (self.cared(&care, Some(&lock), lock.try_lock()).await, None),
-            How::TryFor { wait, lease: own } => {
-                let own_lease = own.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
-                let tries = lock.try_lock_for(duration(*wait), own_lease);
-                (self.cared(&care, Some(&lock), tries).await, *own)
-            }
+        let lease = match how {
+            How::Leased(lease) => Some(*lease),
+            How::TryFor { lease, .. } => *lease,
+            How::Lock | How::Try => None,
         };
+        let ended = self.cared(&care, Some(&handle), handle.acquire(how, permits.count)).await;
         match ended {
             Ended::Dropped => self.answered(Answer::Dropped),
             Ended::Panicked => self.answered(Answer::Panicked),
             Ended::Ready(Err(error)) => self.answered(Answer::Failed(error)),
             Ended::Ready(Ok(None)) => self.answered(Answer::NotGot),
-            Ended::Ready(Ok(Some(guard))) => self.got(&call, which, guard, lease).await,
+            Ended::Ready(Ok(Some(guard))) => self.got(&call, (which, permits), guard, lease).await,
         }
     }
 
-    async fn got(&mut self, call: &Call, lock: Which, guard: Guard, lease: Option<Nanos>) {
+    fn lock_by(&self, lock: Lock, owner: Option<usize>, fenced: bool) -> Lock {
+        // The order of `fenced` and `owned_by` must not matter.
+        let is_fenced_first = fenced && owner.is_some_and(|owner| owner % 2 == 1);
+        let lock = if is_fenced_first { lock.fenced() } else { lock };
+        let lock = owner.map_or(lock.clone(), |owner| lock.owned_by(&self.owner(owner)));
+        if fenced && !is_fenced_first { lock.fenced() } else { lock }
+    }
+
+    async fn got(
+        &mut self,
+        call: &Call,
+        (lock, permits): (Which, Permits),
+        guard: Held,
+        lease: Option<Nanos>,
+    ) {
         let (owner, token, left) = (*guard.owner(), guard.fencing_token(), guard.remaining());
         let granted = self.stage.world.now();
         let id = {
@@ -291,6 +306,7 @@ impl<S: Store> Player<S> {
                 member: self.member,
                 task: self.task,
                 lock,
+                permits,
                 owner,
                 guard: Some(Arc::new(guard)),
                 token,
@@ -318,7 +334,7 @@ impl<S: Store> Player<S> {
 
     async fn extend(&mut self, operation: &Op, id: u64, lease: Nanos, care: &Care) {
         let Some((mut guard, lock)) = self.take_guard(id) else { return };
-        let handle = self.lock(lock);
+        let handle = self.handle(lock);
         self.called(
             operation,
             About { lock: Some(lock), hold: Some(id) },
@@ -337,7 +353,7 @@ impl<S: Store> Player<S> {
 
     async fn run(&mut self, operation: &Op, id: u64, (work, looks): (Nanos, bool), care: &Care) {
         let Some((guard, lock)) = self.take_guard(id) else { return };
-        let handle = self.lock(lock);
+        let handle = self.handle(lock);
         self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
         // Work stops at the program's end.
         let end = self.stage.world.now().saturating_add(work).min(self.stage.program.end);
@@ -345,30 +361,33 @@ impl<S: Store> Player<S> {
         // The hold ends with the work, before the reply to its release.
         let done = move || give_back(&stage, id);
         let (world, step) = (self.stage.world.clone(), (work / 10).max(1));
-        let ended = if looks {
-            let works = async move |guard: &Guard| {
-                while world.now() < end {
-                    world.sleep_until(end.min(world.now() + step)).await;
-                    assert!(
-                        guard.is_held(),
-                        "expected the work to end with the lock, and it goes on without a hold"
-                    );
-                }
-                done();
-            };
-            self.cared(care, handle.as_ref(), guard.run_with(works)).await
-        } else {
-            let works = async move {
-                world.sleep_until(end).await;
-                done();
-            };
-            self.cared(care, handle.as_ref(), guard.run(works)).await
+        let ended = match guard {
+            Held::Lock(guard) if looks => {
+                let works = async move |guard: &Guard| {
+                    while world.now() < end {
+                        world.sleep_until(end.min(world.now() + step)).await;
+                        assert!(
+                            guard.is_held(),
+                            "expected the work to end with the lock, and it goes on without a hold"
+                        );
+                    }
+                    done();
+                };
+                self.cared(care, handle.as_ref(), guard.run_with(works)).await
+            }
+            guard => {
+                let works = async move {
+                    world.sleep_until(end).await;
+                    done();
+                };
+                self.cared(care, handle.as_ref(), guard.run(works)).await
+            }
         };
         self.given_back(id);
         self.answered(plain(ended));
     }
 
-    fn take_guard(&self, id: u64) -> Option<(Guard, Which)> {
+    fn take_guard(&self, id: u64) -> Option<(Held, Which)> {
         let mut scene = self.stage.scene();
         let hold = scene.holds.get_mut(&id)?;
         let guard = hold.guard.take()?;
@@ -383,7 +402,7 @@ impl<S: Store> Player<S> {
 
     async fn unlock(&mut self, operation: &Op, id: u64, care: &Care) {
         let Some((guard, lock)) = self.take_guard(id) else { return };
-        let handle = self.lock(lock);
+        let handle = self.handle(lock);
         self.called(
             operation,
             About { lock: Some(lock), hold: Some(id) },
@@ -411,7 +430,10 @@ impl<S: Store> Player<S> {
         self.called(operation, About { lock: Some(lock), hold: Some(id) }, None);
         self.stage.world.catch(|| guard.forget());
         self.holds.retain(|hold| *hold != id);
-        self.forgotten.push(id);
+        match lock.kind {
+            LockSide::Permits => self.unreleasable.push(id),
+            _ => self.forgotten.push(id),
+        }
         if let Some(hold) = self.stage.scene().holds.get_mut(&id) {
             hold.is_forgotten = true;
         }
@@ -419,10 +441,15 @@ impl<S: Store> Player<S> {
     }
 
     async fn unlock_by_owner(&mut self, operation: &Op, care: &Care) {
-        let Some(id) = self.forgotten.first().or(self.holds.first()).copied() else { return };
-        let found = self.stage.scene().holds.get(&id).map(|hold| (hold.lock, hold.owner));
-        let Some((which, owner)) = found else { return };
-        let Some(lock) = self.lock(which) else { return };
+        let found = {
+            let scene = self.stage.scene();
+            let mut holds = self.forgotten.iter().chain(&self.holds).filter_map(|id| scene.holds.get(id));
+            let found = holds.find(|hold| hold.lock.kind != LockSide::Permits);
+            found.map(|hold| (hold.id, hold.lock, hold.owner))
+        };
+        let Some((id, which, owner)) = found else { return };
+        let Some(handle) = self.handle(which) else { return };
+        let Handle::Lock(lock) = &handle else { return };
         self.called(
             operation,
             About { lock: Some(which), hold: Some(id) },
@@ -431,21 +458,21 @@ impl<S: Store> Player<S> {
         if self.forgotten.first() == Some(&id) {
             self.given_back(id);
         }
-        let ended = self.cared(care, Some(&lock), lock.unlock(&owner)).await;
+        let ended = self.cared(care, Some(&handle), lock.unlock(&owner)).await;
         self.answered(plain(ended));
     }
 
     async fn force_unlock(&mut self, operation: &Op, which: Which, care: &Care) {
-        let Some(lock) = self.lock(which) else { return };
+        let Some(handle) = self.handle(which) else { return };
         let about = About { lock: Some(which), hold: None };
         self.called(operation, about, Some(self.later(self.command_limit())));
-        let ended = self.cared(care, Some(&lock), lock.force_unlock()).await;
+        let ended = self.cared(care, Some(&handle), handle.force()).await;
         self.answered(answer(ended, Answer::Freed));
     }
 
     async fn ensure_held(&mut self, operation: &Op, id: u64, care: &Care) {
         let Some((guard, lock)) = self.shared_guard(id) else { return };
-        let handle = self.lock(lock);
+        let handle = self.handle(lock);
         self.called(
             operation,
             About { lock: Some(lock), hold: Some(id) },
@@ -456,7 +483,7 @@ impl<S: Store> Player<S> {
         self.answered(plain(ended));
     }
 
-    fn shared_guard(&self, id: u64) -> Option<(Arc<Guard>, Which)> {
+    fn shared_guard(&self, id: u64) -> Option<(Arc<Held>, Which)> {
         let scene = self.stage.scene();
         let hold = scene.holds.get(&id)?;
         Some((Arc::clone(hold.guard.as_ref()?), hold.lock))
@@ -464,7 +491,7 @@ impl<S: Store> Player<S> {
 
     async fn lost(&mut self, operation: &Op, id: u64, timeout: Option<Nanos>, care: &Care) {
         let Some((guard, lock)) = self.shared_guard(id) else { return };
-        let handle = self.lock(lock);
+        let handle = self.handle(lock);
         let mut care = care.clone();
         care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(FOR_A_LOSS));
         let due = timeout.map(|timeout| self.later(timeout));
@@ -489,37 +516,43 @@ impl<S: Store> Player<S> {
     }
 
     async fn ask(&mut self, operation: &Op, which: Which, what: Question, care: &Care) {
-        let Some(lock) = self.lock(which) else { return };
+        let Some(its) = self.handle(which) else { return };
         let about = About { lock: Some(which), hold: None };
         self.called(operation, about, Some(self.later(self.command_limit())));
-        let handle = Some(&lock);
-        let said =
-            match what {
-                Question::Holder => answer(self.cared(care, handle, lock.holder()).await, |holder| {
+        let handle = Some(&its);
+        let said = match (what, &its) {
+            (Question::Waiters, _) => Answer::Count(its.waiters() as u64),
+            (Question::Metrics | Question::Listing, _) => match self.stage.client(self.member) {
+                None => Answer::Dropped,
+                Some(client) if what == Question::Metrics => Answer::Metrics(Box::new(client.metrics())),
+                Some(client) => Answer::Listing(client.held(), client.waiting()),
+            },
+            (_, Handle::Permits(all)) => answer(self.cared(care, handle, all.usage()).await, Answer::Usage),
+            (Question::Holder | Question::Usage, Handle::Lock(lock)) => {
+                answer(self.cared(care, handle, lock.holder()).await, |holder| {
                     Answer::Holder(holder.map(|holder| {
                         (holder.id.map(|id| (id.client_id(), id.number())), nanos(holder.left))
                     }))
-                }),
-                Question::IsLocked => answer(self.cared(care, handle, lock.is_locked()).await, Answer::Yes),
-                Question::Remaining => answer(self.cared(care, handle, lock.remaining()).await, |left| {
+                })
+            }
+            (Question::IsLocked, Handle::Lock(lock)) => {
+                answer(self.cared(care, handle, lock.is_locked()).await, Answer::Yes)
+            }
+            (Question::Remaining, Handle::Lock(lock)) => {
+                answer(self.cared(care, handle, lock.remaining()).await, |left| {
                     Answer::Remaining(left.map(nanos))
-                }),
-                Question::HoldCount(owner) => {
-                    let owner = self.owner(owner);
-                    answer(self.cared(care, handle, lock.hold_count(&owner)).await, Answer::Count)
-                }
-                Question::IsHeldBy(owner) => {
-                    let owner = self.owner(owner);
-                    answer(self.cared(care, handle, lock.is_held_by(&owner)).await, Answer::Yes)
-                }
-                Question::Stats => Answer::Stats(lock.stats()),
-                Question::Waiters => Answer::Count(lock.waiters() as u64),
-                Question::Metrics | Question::Listing => match self.stage.client(self.member) {
-                    None => Answer::Dropped,
-                    Some(client) if what == Question::Metrics => Answer::Metrics(Box::new(client.metrics())),
-                    Some(client) => Answer::Listing(client.held(), client.waiting()),
-                },
-            };
+                })
+            }
+            (Question::HoldCount(owner), Handle::Lock(lock)) => {
+                let owner = self.owner(owner);
+                answer(self.cared(care, handle, lock.hold_count(&owner)).await, Answer::Count)
+            }
+            (Question::IsHeldBy(owner), Handle::Lock(lock)) => {
+                let owner = self.owner(owner);
+                answer(self.cared(care, handle, lock.is_held_by(&owner)).await, Answer::Yes)
+            }
+            (Question::Stats, Handle::Lock(lock)) => Answer::Stats(lock.stats()),
+        };
         self.answered(said);
     }
 
@@ -547,6 +580,21 @@ impl<S: Store> Player<S> {
                 break;
             }
         }
+        for id in std::mem::take(&mut self.unreleasable) {
+            while let Some(ends) = self.stored_until(id) {
+                self.stage.world.sleep_until(ends).await;
+            }
+            self.given_back(id);
+        }
+    }
+
+    /// Returns the end of the store's lease of a hold.
+    fn stored_until(&self, id: u64) -> Option<Nanos> {
+        let (lock, number) = self.stage.scene().holds.get(&id).map(|hold| (hold.lock, hold.number))?;
+        let client = self.stage.scene().members[self.member].client_id.clone();
+        let leases = self.stage.store.leases(lock.kind.of_store(), &self.stage.program.names[lock.name]);
+        let lease = leases.into_iter().find(|lease| lease.number == number && lease.client == client);
+        lease.map(|lease| lease.ends).filter(|ends| *ends > self.stage.world.now())
     }
 }
 
@@ -567,14 +615,6 @@ async fn yield_now() {
         Poll::Pending
     })
     .await;
-}
-
-fn some<T>(ended: Ended<Result<T, LockError>>) -> Ended<Result<Option<T>, LockError>> {
-    match ended {
-        Ended::Ready(result) => Ended::Ready(result.map(Some)),
-        Ended::Dropped => Ended::Dropped,
-        Ended::Panicked => Ended::Panicked,
-    }
 }
 
 fn answer<T>(ended: Ended<Result<T, LockError>>, done: impl FnOnce(T) -> Answer) -> Answer {
@@ -618,6 +658,7 @@ fn answer_words(answer: &Answer) -> String {
         Answer::Metrics(metrics) => {
             format!("{} acquisitions, {} lost", metrics.waits.count(), metrics.leases_lost)
         }
+        Answer::Usage(usage) => format!("{} permits of {} holders", usage.used, usage.holders.len()),
         Answer::Listing(held, waiting) => format!("{} held, {} waited for", held.len(), waiting.len()),
         other => format!("{other:?}"),
     }
@@ -641,7 +682,7 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
     let lock = |lock: Which| lock_words(program, lock);
     match operation {
         Op::Sleep(time) => format!("sleep {}", time::text(*time)),
-        Op::Acquire { lock: which, owner, fenced, how, care } => {
+        Op::Acquire { lock: which, owner, fenced, permits, how, care } => {
             let how = match how {
                 How::Lock => "lock".to_owned(),
                 How::Leased(lease) => format!("lock_with_lease({})", time::text(*lease)),
@@ -653,7 +694,11 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
             };
             let owner = owner.map_or(String::new(), |owner| format!(" as owner {owner}"));
             let fenced = if *fenced { " fenced" } else { "" };
-            format!("{how} {}{owner}{fenced}{}", lock(*which), care_words(care))
+            let permits = match which.kind {
+                LockSide::Permits => format!(", {} of {}", permits.count, permits.capacity),
+                _ => String::new(),
+            };
+            format!("{how} {}{owner}{fenced}{permits}{}", lock(*which), care_words(care))
         }
         Op::Extend { hold, lease, care } => {
             format!("extend [{hold}] to {}{}", time::text(*lease), care_words(care))

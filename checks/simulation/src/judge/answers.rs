@@ -1,9 +1,13 @@
 //! `Lock::holder`: "The holder of the lock, among all clients: `None` if it is free. Of several readers the
 //! one whose lease lasts longest." `Lock::is_locked`: "Whether the lock is held." `Lock::remaining`: "How
 //! long the lock's lease lasts without a renewal". `Lock::hold_count`: "How often `owner` has the lock; 0 if
-//! it has not, or is another client's." Each answer has to be true at some moment between call and return.
+//! it has not, or is another client's." `NamedSemaphore::usage`: "Returns the permits in use in all clients, and
+//! their holders." Each answer has to be true at some moment between call and return.
 
 use std::collections::BTreeMap;
+
+use latchwork::Holder;
+use latchwork::lock::Usage;
 
 use super::Judge;
 use super::words::words;
@@ -94,8 +98,9 @@ fn see<S: Store>(asked: &mut Asked, view: &View<'_, S>, lock: Which) {
         LockSide::Plain | LockSide::Fair => &[LockSide::Plain, LockSide::Fair],
         LockSide::Read => &[LockSide::Read],
         LockSide::Write => &[LockSide::Write],
+        LockSide::Permits => &[LockSide::Permits],
     };
-    let shared = lock.kind == LockSide::Read;
+    let shared = matches!(lock.kind, LockSide::Read | LockSide::Permits);
     let leases = kinds.iter().flat_map(|kind| view.leases(Which { kind: *kind, ..lock }));
     let leases = leases.filter(|lease| lease.is_shared == shared).cloned().collect();
     asked.stored.push(Stored { from: view.now, leases });
@@ -137,6 +142,7 @@ impl Answers {
             Answer::Remaining(Some(left)) => any_moment(asked, view.now, |leases, from, to| {
                 lasts(leases, from, to, *left, |_| true) || leases.is_empty()
             }),
+            Answer::Usage(usage) => any_moment(asked, view.now, |leases, _, to| is_usage(usage, leases, to)),
             Answer::Holder(None) | Answer::Remaining(None) => {
                 any_moment(asked, view.now, |leases, _, to| leases.iter().all(|lease| lease.ends <= to))
             }
@@ -190,6 +196,18 @@ impl Answers {
         let was_there = count == 0 || any_moment(asked, view.now, |leases, from, _| had_it(leases, from));
         (least..=most).contains(&count) && was_there
     }
+}
+
+/// True if the holders are these leases, except for leases that end by `to`.
+fn is_usage(usage: &Usage, leases: &[StoredLease], to: Nanos) -> bool {
+    let is_it = |holder: &Holder, lease: &StoredLease| {
+        let id = holder.id.as_ref().map(|id| (id.client_id(), id.number()));
+        id == Some((lease.client.clone(), lease.number)) && holder.permits == lease.permits
+    };
+    let is_listed = |lease: &StoredLease| usage.holders.iter().any(|holder| is_it(holder, lease));
+    usage.used == usage.holders.iter().map(|holder| u64::from(holder.permits)).sum::<u64>()
+        && usage.holders.iter().all(|holder| leases.iter().any(|lease| is_it(holder, lease)))
+        && leases.iter().all(|lease| is_listed(lease) || lease.ends <= to.saturating_add(ROUNDING))
 }
 
 /// True if the predicate holds for recorded leases, between two changes.

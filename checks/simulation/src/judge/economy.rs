@@ -140,7 +140,9 @@ fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
             Some(1)
         }
         Op::Extend { .. } | Op::EnsureHeld { .. } | Op::Unlock { .. } => Some(1 + waited),
-        Op::ForceUnlock { .. } => Some(2),
+        // Each of the client's acquisitions that are granted meanwhile is looked after.
+        Op::ForceUnlock { lock, .. } => (lock.kind != LockSide::Permits).then_some(2),
+        Op::Ask { lock, .. } if lock.kind == LockSide::Permits => Some(1),
         Op::Ask { what: Question::Holder | Question::IsLocked | Question::Remaining, .. } => Some(1),
         Op::Ask { what: Question::HoldCount(_) | Question::IsHeldBy(_), .. } => Some(2),
         Op::Ask { .. } => Some(0),

@@ -3,7 +3,7 @@
 //! `RuntimeEnded` and `Forked` if the client cannot be used any more." And of `Lock::lock_with_lease`:
 //! "`LockError::Lease` if the lease cannot be kept, or is over before the store's answer is there." So each
 //! error needs its reason. `LockError::NoAnswer`: "since the call began the store had told no waiter of this
-//! client that the lock is held".
+//! client that the lock is held". `LockError::Permits` "for 0 and for more than the capacity".
 
 use latchwork::LockError;
 
@@ -67,6 +67,8 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
         },
         // Only an explicit owner can hold the other side of the lock, or ask to extend a hold.
         LockError::NoAnswer { .. } => match &call.op {
+            // The store told another acquisition.
+            Op::Acquire { lock, .. } if lock.kind == LockSide::Permits => true,
             // After a suspension, the client's knowledge of its own holds has expired.
             _ if member.stood_still_until > call.began => true,
             Op::Acquire { lock, owner: None, .. } => view
@@ -75,6 +77,12 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
                 // A slow clock may show two moments as one.
                 .is_none_or(|told| told <= call.began + 1),
             _ => true,
+        },
+        LockError::Permits { .. } => match &call.op {
+            Op::Acquire { lock, permits, .. } => {
+                lock.kind == LockSide::Permits && !(1..=permits.capacity).contains(&permits.count)
+            }
+            _ => false,
         },
         LockError::RuntimeEnded | LockError::Name(_) | LockError::Unsupported { .. } => false,
         _ => true,

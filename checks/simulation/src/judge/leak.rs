@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Judge;
 use super::calm::{hand_off, is_calm, waited_for};
-use crate::program::{Op, Which};
+use crate::program::{LockSide, Op, Which};
 use crate::stage::{Member, Phase, View};
 use crate::store::{Store, StoredLease};
 use crate::task::command_limit;
@@ -101,7 +101,8 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
     let same_name = |other: Which| other.name == lock.name;
     let is_held = view.scene.holds.values().any(|hold| {
         // The lease of a hold that is forgotten, or being extended, is not certain.
-        hold.member == at && same_name(hold.lock) && counts(view, hold)
+        let of_it = lock.kind != LockSide::Permits || [0, lease.number].contains(&hold.number);
+        hold.member == at && same_name(hold.lock) && of_it && counts(view, hold)
     });
     let is_called = view.scene.calls.values().any(|call| {
         let is_of_it = call.member == at && call.lock.is_some_and(same_name);

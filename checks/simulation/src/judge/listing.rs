@@ -61,6 +61,7 @@ fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bo
     let left = hold.guard.as_ref().map_or(0, |guard| nanos(guard.remaining()));
     let items =
         held.iter().filter(|it| it.owner == hold.owner && is_of(view, hold.lock, it.name.as_str(), it.mode));
+    let items = items.filter(|it| it.permits == hold.permits.count);
     let (mut holds, mut longest) = (0, 0);
     for item in items {
         (holds, longest) = (holds + item.holds as usize, longest.max(nanos(item.left)));

@@ -64,7 +64,7 @@ pub(crate) struct Finding {
 pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
     vec![
         Box::new(belief::Belief),
-        Box::new(exclusion::Exclusion),
+        Box::new(exclusion::Exclusion::default()),
         Box::new(leak::Leak::default()),
         Box::new(tokens::Tokens::default()),
         Box::new(limits::Limits),

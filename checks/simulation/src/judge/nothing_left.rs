@@ -44,7 +44,8 @@ fn waiters<S: Store>(client: &latchwork::LockClient, view: &View<'_, S>) -> Opti
         let fair = client.get_fair_lock(name).is_ok_and(|lock| lock.waiters() > 0);
         let both =
             client.get_read_write_lock(name).is_ok_and(|it| it.read().waiters() + it.write().waiters() > 0);
-        plain || fair || both
+        let permits = client.get_semaphore(name, 1).is_ok_and(|all| all.waiting() > 0);
+        plain || fair || both || permits
     };
     view.program.names.iter().map(|name| view.program.called(name)).any(waits).then_some("a waiter")
 }

@@ -4,7 +4,10 @@
 //! stands still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by
 //! when they began to wait. `Lock::try_lock` does not overtake a waiter." And of read-write locks: "Writers
 //! have the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
-//! served first in, first out, and newcomers queue behind them".
+//! served first in, first out, and newcomers queue behind them". And of semaphores: "First come, first served,
+//! in all processes: an acquisition waits behind all earlier ones, also behind one that asks for more permits
+//! than are free." But: "A client queues 32 acquisitions of a name at the store; further ones wait in the
+//! process, in order."
 
 use std::collections::BTreeMap;
 
@@ -20,6 +23,9 @@ use crate::world::{Nanos, SECOND};
 /// these waiters are not in the store's queue.
 const TOLD_OF_FORCE: Nanos = 2 * SECOND;
 
+/// Number of a client's waiters for permits that the store knows.
+const PLACES: usize = 32;
+
 #[derive(Default)]
 pub(crate) struct Order {
     /// Time when each member's owner last had each lock: the owner's other calls enter along with it.
@@ -28,11 +34,25 @@ pub(crate) struct Order {
     owners: BTreeMap<u64, usize>,
     /// Time when a waiter of a member left, or was unpolled: the next one has no position until it asks.
     left: BTreeMap<(usize, Which), Nanos>,
+    /// Waiters for permits behind which others have been served, and the finding if each still waits later: one
+    /// release may serve several, whose messages come in any order.
+    late: Vec<(Call, Nanos, String)>,
 }
 
 impl<S: Store> Judge<S> for Order {
     fn name(&self) -> &'static str {
         "order"
+    }
+
+    fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        let mut late = std::mem::take(&mut self.late);
+        late.retain(|(waiter, ..)| {
+            let call = view.scene.calls.get(&(waiter.member, waiter.task));
+            let same = call.filter(|call| call.at == waiter.at && call.began == waiter.began);
+            same.is_some_and(|call| call.lock.is_some_and(|lock| !self.is_excused(view, call, lock)))
+        });
+        self.late = late;
+        self.late.iter().find(|(_, by, _)| view.now > *by).map(|(.., text)| text.clone())
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
@@ -68,7 +88,7 @@ impl<S: Store> Judge<S> for Order {
         }
         let overtaken =
             view.scene.calls.values().find(|waiter| self.is_overtaken(view, waiter, call, lock))?;
-        Some(format!(
+        let text = format!(
             "{}: expected p{}t{} first, waiting since {}, saw p{}t{}, waiting since {}",
             view.lock_words(lock),
             overtaken.member,
@@ -77,7 +97,12 @@ impl<S: Store> Judge<S> for Order {
             call.member,
             call.task,
             time::seconds(call.began),
-        ))
+        );
+        if lock.kind != LockSide::Permits {
+            return Some(text);
+        }
+        self.late.push((overtaken.clone(), view.now + hand_off(view.program), text));
+        None
     }
 }
 
@@ -127,13 +152,19 @@ impl Order {
         let waited = view.now - waiter.began;
         let drift = view.drift(waiter.member, waited) + view.drift(call.member, waited);
         waiter.began + hand_off(view.program) + drift < call.began
-            && waiter.began > settled_from(view)
-            && is_attended(view, waiter)
             && view.scene.members[call.member].stood_still_until < call.began
-            && !self.was_held_up(view, waiter, lock)
-            && !self.was_recalled(view, waiter, lock)
-            && !may_be_forced(view, waiter, lock)
-            && positions_last(view)
+            && !self.is_excused(view, waiter, lock)
+    }
+
+    /// True if the waiter may not have its place at the store.
+    fn is_excused<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+        waiter.began <= settled_from(view)
+            || !is_attended(view, waiter)
+            || self.was_held_up(view, waiter, lock)
+            || self.was_recalled(view, waiter, lock)
+            || is_beyond_the_gate(view, waiter, lock)
+            || may_be_forced(view, waiter, lock)
+            || !positions_last(view)
     }
 
     /// True if the owner had the other side meanwhile, and so the waiter queued anew.
@@ -151,9 +182,15 @@ impl Order {
         let left = self.left.get(&(waiter.member, lock));
         view.scene.calls.values().any(stalls)
             || blocks(view, lock)
-            || has_expired(view, waiter.member, lock)
+            || lock.kind != LockSide::Permits && has_expired(view, waiter.member, lock)
             || left.is_some_and(|at| at + 4 * hand_off(view.program) > view.now)
     }
+}
+
+/// True if so many earlier waiters of the member want permits that the store may not know of this waiter.
+fn is_beyond_the_gate<S: Store>(view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
+    let earlier = |call: &&Call| waited_for(call) == Some(lock) && call.began <= waiter.began;
+    lock.kind == LockSide::Permits && view.calls_of(waiter.member).filter(earlier).count() > PLACES
 }
 
 /// True if a member's lease has expired: no release named a waiter, and none is in the store's queue.

@@ -1,6 +1,6 @@
 //! `Lock::try_lock_for`: "`None` if it is held by another then." And `LockError::NoAnswer` "if the time is
 //! over before the store has said, to this waiter or another one of this client, whether the lock is held".
-//! So a call ends without the lock only if the lock was taken at some moment since the call began, or another
+//! Of a semaphore: "`None` if too few are free then." So a call ends without the lock only if the lock was taken at some moment since the call began, or another
 //! acquisition of the client had the lock; and if the store has said so since.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::calm::is_calm;
 use super::words::words;
 use crate::program::{How, LockSide, Op, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, View};
-use crate::store::Store;
+use crate::store::{Store, StoredLease};
 use crate::time;
 use crate::world::{Nanos, SECOND};
 
@@ -79,12 +79,19 @@ fn see<S: Store>(view: &View<'_, S>, call: &Call, asked: &BTreeMap<usize, Nanos>
     let others = || view.scene.calls.values().filter(|other| is_of_it(other.lock));
     let is_other = |other: &Call| other.task != call.task || other.member != call.member;
     seen.had_company |= others().any(|other| other.member == call.member && is_other(other))
-        || view.scene.holds.values().any(|hold| hold.member == call.member && is_of_it(Some(hold.lock)));
+        // A hold of permits leaves its client's further acquisitions to the store.
+        || view.scene.holds.values().any(|hold| {
+            hold.member == call.member && is_of_it(Some(hold.lock)) && lock.kind != LockSide::Permits
+        });
     let is_felt = || {
         let last = asked.get(&lock.name).map_or(0, |at| at + PLACES_LAST);
         last > view.now || !is_calm(view) || others().any(is_other)
     };
-    seen.was_taken |= view.leases.all().any(|(other, lease)| is_of_it(Some(other)) && lease.ends > view.now)
+    let is_taken = |(other, lease): (Which, &StoredLease)| {
+        is_of_it(Some(other)) && lease.ends > view.now && (other != lock || lock.kind != LockSide::Permits)
+    };
+    seen.was_taken |= view.leases.all().any(is_taken)
+        || lock.kind == LockSide::Permits && !view.has_permits_for(call)
         || lock.kind != LockSide::Plain && is_felt();
 }
 

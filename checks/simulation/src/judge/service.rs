@@ -2,15 +2,16 @@
 //! and of a network that has come back: locks released meanwhile "are free afterwards, and their waiters have
 //! them within 4 s". So once all effects of faults have ended, no call waits beside a free lock for longer
 //! than that. And docs/failures.md of a lock that is evicted: a waiter "tries when the lease that it has seen
-//! would end, if no message comes before".
+//! would end, if no message comes before". A waiter for permits waits in vain if the waiter's permits, and those
+//! of each earlier waiter, are free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Judge;
 use super::calm::{blocks, hand_off, is_attended, is_calm, settled_but_for, waited_for};
 use crate::program::{LockSide, Op, Trouble, Which};
 use crate::stage::{Call, View};
-use crate::store::Store;
+use crate::store::{Store, StoredLease};
 use crate::task::MOMENT;
 use crate::time;
 use crate::world::{MS, Nanos, SECOND};
@@ -28,6 +29,8 @@ pub(crate) struct Service {
     free_since: BTreeMap<(usize, usize), (Nanos, bool)>,
     /// Last expected end of each lock's leases, a read-write lock's under its reader's side.
     ends: BTreeMap<Which, Nanos>,
+    /// Leases of permits at the last look.
+    permits: Vec<(Which, StoredLease)>,
 }
 
 impl<S: Store> Judge<S> for Service {
@@ -41,6 +44,9 @@ impl<S: Store> Judge<S> for Service {
         // At each look, since one lease may replace another within one moment.
         let leases = view.leases.all().filter(|(_, lease)| lease.ends > view.now);
         self.ends.extend(leases.map(|(lock, lease)| (lock, lease.ends)));
+        let permits = view.leases.all().filter(|(lock, _)| lock.kind == LockSide::Permits);
+        self.permits.clear();
+        self.permits.extend(permits.map(|(lock, lease)| (lock, lease.clone())));
         waits
     }
 }
@@ -58,10 +64,13 @@ impl Service {
         let held_up = if suspended { FELT + positions.unwrap_or(0) } else { 0 };
         let mut free_since = BTreeMap::new();
         for (by, call) in &view.scene.calls {
-            let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, *lock)) else { continue };
+            let Some(lock) = waited_for(call).filter(|lock| is_free_for(view, call, *lock)) else { continue };
             // Only clients that ask learn of an expired lease.
             let ends = self.ends.iter().find(|(other, _)| other.is_one_with(lock));
-            let was_freed = || ends.is_some_and(|(_, ends)| *ends > view.now + MOMENT);
+            let was_freed = || match lock.kind {
+                LockSide::Permits => self.was_given_back(view, lock),
+                _ => ends.is_some_and(|(_, ends)| *ends > view.now + MOMENT),
+            };
             let (since, freed) = self.free_since.get(by).copied().unwrap_or_else(|| (view.now, was_freed()));
             // The store sends no message for a lease lost by harm.
             let since = since.max(call.began).max(settled).max(view.excuses.lost_until(lock));
@@ -84,6 +93,17 @@ impl Service {
     }
 }
 
+impl Service {
+    /// True if a lease of the semaphore has ended early since the last look.
+    fn was_given_back<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
+        let present: BTreeSet<_> = view.leases(lock).map(|lease| (&lease.client, lease.number)).collect();
+        let is_early = |lease: &StoredLease| {
+            lease.ends > view.now + MOMENT && !present.contains(&(&lease.client, lease.number))
+        };
+        self.permits.iter().any(|(of, lease)| *of == lock && is_early(lease))
+    }
+}
+
 /// Limit on waiting beside a free lock: unpolled calls block the lock one after the other.
 fn within<S: Store>(view: &View<'_, S>, lock: Which, freed: bool) -> Nanos {
     let unpolled = view.program.processes.iter().map(|plan| plan.options.unpolled_limit()).max();
@@ -103,14 +123,19 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(forces)
 }
 
-/// True if the store would grant the lock: a reader may join others, unless a writer waits.
-fn is_free_for<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
+/// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for permits
+/// is behind all earlier ones.
+fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
     let writes = |call: &Call| {
         waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == LockSide::Write)
     };
     match lock.kind {
         LockSide::Read => {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)
+        }
+        LockSide::Permits => {
+            let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= call.began;
+            view.scene.calls.values().filter(waits).all(|other| view.has_permits_for(other))
         }
         _ => view.leases(lock).next().is_none(),
     }

@@ -115,10 +115,11 @@ fn asks_for_its_own<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     view.calls_of(hold.member).any(|call| call.lock == Some(hold.lock) && asks(&call.op))
 }
 
-/// True if another acquisition of the client waits behind this hold. Readers may compete beside readers.
+/// True if another acquisition of the client waits behind this hold. Readers may compete beside readers, and
+/// each acquisition of permits competes by itself.
 fn is_waited_for<S: Store>(view: &View<'_, S>, hold: &Hold) -> bool {
     let waits = |call: &Call| waited_for(call) == Some(hold.lock) && !call.was_stalled;
-    hold.lock.kind != LockSide::Read && view.calls_of(hold.member).any(waits)
+    !matches!(hold.lock.kind, LockSide::Read | LockSide::Permits) && view.calls_of(hold.member).any(waits)
 }
 
 /// Latest time at which the holder learns of the loss.

@@ -4,7 +4,8 @@
 use fastrand::Rng;
 
 use super::{
-    Care, How, Incident, LockSide, Op, Options, Plan, Program, Question, Stall, Trouble, WakerKind, Which,
+    Care, How, Incident, LockSide, Op, Options, Permits, Plan, Program, Question, Stall, Trouble, WakerKind,
+    Which,
 };
 use crate::store::{Harm, Network};
 use crate::world::{MS, Nanos, SECOND, US};
@@ -30,13 +31,18 @@ struct Taste {
     dropped_unpolled: u32,
     /// If not 0, all times are multiples of this time.
     beat: Nanos,
+    /// Of each name as a semaphore.
+    capacities: Vec<u32>,
+    /// Shares, in hundredths, of acquisitions of several permits, and by handles of another capacity.
+    heavy: u32,
+    resized: u32,
 }
 
 type Draw = fn(&mut Rng, &Taste) -> Op;
 
 pub(crate) fn draw(seed: u64) -> Program {
     let rng = &mut Rng::with_seed(seed);
-    // One program in twenty is large: many names, or many readers of one name.
+    // One program in twenty is large: many names, or many readers of one name, or many permits.
     let (many_names, many_readers) = match rng.u32(..40) {
         0 => (true, false),
         1 => (false, true),
@@ -49,6 +55,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     let mut taste = Taste::draw(rng, &names, latency, beat);
     if many_readers {
         let sides = [LockSide::Read, LockSide::Read, LockSide::Write];
+        let sides = if rng.u32(..3) == 0 { [LockSide::Permits; 3] } else { sides };
         taste.locks = sides.map(|kind| Which { name: 0, kind }).to_vec();
     }
     let is_crowd = rng.u32(..8) == 0 || many_names || many_readers;
@@ -58,6 +65,8 @@ pub(crate) fn draw(seed: u64) -> Program {
     // Tasks of a crowd perform fewer operations each.
     let (processes, tasks, operations) = match is_crowd {
         _ if many_names => (2, 5, rng.usize(10..=20)),
+        // More than a client queues at the store.
+        _ if many_readers && taste.locks[0].kind == LockSide::Permits => (2, 40, rng.usize(2..=3)),
         _ if many_readers => (2, 30, rng.usize(2..=3)),
         true => (rng.usize(1..=2), rng.usize(5..=12), rng.usize(2..=6)),
         false => (rng.usize(1..=4), rng.usize(1..=4), rng.usize(3..=14)),
@@ -126,7 +135,10 @@ fn end_under_a_command(rng: &mut Rng, taste: &Taste, program: &mut Program) {
     }
     // An answer that takes no time leaves no command under way.
     program.network.latency = program.network.latency.max(MS);
-    let acquires = |owner, fenced, how| Op::Acquire { lock, owner, fenced, how, care: Care::default() };
+    let acquires = |owner, fenced, how| {
+        let (permits, care) = (Permits::default(), Care::default());
+        Op::Acquire { lock, owner, fenced, permits, how, care }
+    };
     let is_fenced = rng.u32(..100) < taste.fenced;
     let by_owner = || acquires(Some(owner), is_fenced, How::Lock);
     // A waiter continues a lease only if its own is at least as long.
@@ -164,7 +176,8 @@ fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     let (first, second) = if rng.bool() { (names[0], names[1]) } else { (names[1], names[0]) };
     let acquires = |name| {
         let lock = Which { name, kind: LockSide::Plain };
-        Op::Acquire { lock, owner: None, fenced: false, how: How::Lock, care: Care::default() }
+        let (permits, care) = (Permits::default(), Care::default());
+        Op::Acquire { lock, owner: None, fenced: false, permits, how: How::Lock, care }
     };
     let holds = |name, beats| vec![acquires(name), Op::Sleep(beats * beat), Op::Drop { hold: 0 }];
     let waits = |name| vec![Op::Sleep(beat), acquires(name)];
@@ -252,6 +265,9 @@ impl Taste {
             hostile_wakers,
             dropped_unpolled: pick(rng, &[0, 30, 100]),
             beat,
+            capacities: names.iter().map(|_| pick(rng, &[1, 2, 2, 3, 5, 8])).collect(),
+            heavy: pick(rng, &[0, 20, 70]),
+            resized: pick(rng, &[0, 0, 0, 30]),
         }
     }
 
@@ -272,6 +288,18 @@ impl Taste {
         let at = rng.usize(..self.locks.len());
         let at = if self.locks.len() >= 5 { at } else { at.min(rng.usize(..self.locks.len())) };
         self.locks[at]
+    }
+
+    fn permits(&self, rng: &mut Rng, name: usize) -> Permits {
+        let is = |rng: &mut Rng, hundredths: u32| rng.u32(..100) < hundredths;
+        let capacity = self.capacities[name];
+        let capacity = if is(rng, self.resized) { rng.u32(1..=2 * capacity) } else { capacity };
+        let count = match rng.u32(..50) {
+            0 => pick(rng, &[0, capacity + 1]),
+            _ if is(rng, self.heavy) => rng.u32(1..=capacity),
+            _ => 1,
+        };
+        Permits { count, capacity }
     }
 
     fn lease(&self, rng: &mut Rng) -> Nanos {
@@ -317,8 +345,8 @@ fn between_some(rng: &mut Rng, of: &[(Nanos, Nanos)]) -> Nanos {
 
 /// Assigns kinds to names: one kind each, for the most part.
 fn locks(rng: &mut Rng, names: &[String]) -> Vec<Which> {
-    const SIDES: [&[LockSide]; 3] =
-        [&[LockSide::Plain], &[LockSide::Fair], &[LockSide::Write, LockSide::Read]];
+    const SIDES: [&[LockSide]; 4] =
+        [&[LockSide::Plain], &[LockSide::Fair], &[LockSide::Write, LockSide::Read], &[LockSide::Permits]];
     let mixed = rng.u32(..12) == 0;
     let first = pick(rng, &SIDES);
     let mut locks = Vec::new();
@@ -404,7 +432,14 @@ fn acquire(rng: &mut Rng, taste: &Taste) -> Op {
         },
     };
     let fenced = rng.u32(..100) < taste.fenced;
-    Op::Acquire { lock: taste.lock(rng), owner, fenced, how, care: taste.care(rng) }
+    let (lock, care) = (taste.lock(rng), taste.care(rng));
+    match lock.kind {
+        LockSide::Permits => {
+            let permits = taste.permits(rng, lock.name);
+            Op::Acquire { lock, owner: None, fenced: false, permits, how, care }
+        }
+        _ => Op::Acquire { lock, owner, fenced, permits: Permits::default(), how, care },
+    }
 }
 
 fn ask(rng: &mut Rng, taste: &Taste) -> Op {

@@ -35,11 +35,12 @@ impl Store for LocalStore {
         let Ok(name) = LockName::new(name) else { return Vec::new() };
         let modes: &[Mode] = match kind {
             LockKind::ReadWrite => &[Mode::Write, Mode::Read],
+            LockKind::Semaphore => &[Mode::Permits],
             _ => &[Mode::Plain],
         };
         let holders = |mode: &Mode| at_once(self.local.holders(*mode, &name)).unwrap_or_default();
-        let each =
-            modes.iter().flat_map(|mode| holders(mode).into_iter().map(|it| (it, *mode == Mode::Read)));
+        let is_shared = |mode: Mode| matches!(mode, Mode::Read | Mode::Permits);
+        let each = modes.iter().flat_map(|mode| holders(mode).into_iter().map(|it| (it, is_shared(*mode))));
         each.filter_map(|(holder, is_shared)| self.stored(holder, is_shared)).collect()
     }
 
@@ -73,7 +74,8 @@ impl LocalStore {
     fn stored(&self, holder: Holder, is_shared: bool) -> Option<StoredLease> {
         let id = holder.id?;
         let ends = self.world.now().saturating_add(nanos(holder.left));
-        Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })
+        let (client, number, permits) = (id.client_id(), id.number(), holder.permits);
+        Some(StoredLease { client, number, ends, is_shared, permits })
     }
 }
 

@@ -85,6 +85,10 @@ mod channels {
         ["granted:", client, ":", name].concat()
     }
 
+    pub(super) fn permits_grants(name: &str, client: &str) -> String {
+        ["granted permits:", client, ":", name].concat()
+    }
+
     pub(super) fn write_grants(name: &str, client: &str) -> String {
         ["granted to write:", client, ":", name].concat()
     }
@@ -165,7 +169,7 @@ impl Shared {
     }
 
     fn tell(&self, data: &mut Data, from: usize, kind: LockKind, name: &str, news: &News) -> usize {
-        if let Some(id) = &news.granted {
+        for id in &news.granted {
             let channel = grants(kind, name, &id.client_id());
             self.publish(data, from, &channel, Message::Granted(id.number()));
         }
@@ -218,7 +222,7 @@ impl Shared {
             return None;
         }
         let now = store_time(self.world.now(), data.clock);
-        let until = data.names.get(name)?.held_until(now).unwrap_or(now).min(now + 60 * READERS_TURN);
+        let until = data.names.get(name)?.free_from(now).unwrap_or(now).min(now + 60 * READERS_TURN);
         let lag = self.world.chance(|chance| chance.u64(1..SECOND / 2));
         Some(self.world.now() + until.abs_diff(now) + lag)
     }
@@ -229,6 +233,7 @@ impl Shared {
                 step.pass_on_fair(None);
             }
             LockKind::ReadWrite if step.begin_read_write().is_ok() => step.pass_on(false),
+            LockKind::Semaphore if step.begin_permits().is_ok() => _ = step.grant_permits(None),
             _ => {}
         });
     }
@@ -256,6 +261,7 @@ fn grants(kind: LockKind, name: &str, client: &str) -> String {
     match kind {
         LockKind::ReadWrite => channels::write_grants(name, client),
         LockKind::Plain => channels::calls(name, client),
+        LockKind::Semaphore => channels::permits_grants(name, client),
         _ => channels::fair_grants(name, client),
     }
 }
@@ -287,6 +293,7 @@ impl Store for Model {
             number: term.id.number(),
             ends: world_now + term.until.abs_diff(now),
             is_shared,
+            permits: term.permits,
         });
         leases.collect()
     }

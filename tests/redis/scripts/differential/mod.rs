@@ -451,7 +451,9 @@ impl Both<'_> {
         // The server may forget an ended turn at any time.
         (name.let_in, name.to_come) = (at, Line::default());
         for (id, [until]) in invited {
-            name.to_come.put(Place { id, since: *now, until }, *now, true);
+            let position = QueuePosition { waited: Duration::ZERO, kept: Duration::ZERO };
+            let place = Place { until, ..Place::new(&id, position, *now) };
+            name.to_come.put(place, *now, true);
         }
         Ok(())
     }

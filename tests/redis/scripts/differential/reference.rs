@@ -80,7 +80,7 @@ impl Reference {
         if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
             return answer;
         }
-        self.published.extend(granted.map(|id| id.to_string()));
+        self.published.extend(granted.iter().map(LeaseId::to_string));
         // Redisson clients wait for a fair lock by this message, and to read without a place in any queue.
         let was_written = was_written && self.kind == LockKind::ReadWrite;
         self.published.extend(match message {

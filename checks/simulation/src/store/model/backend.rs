@@ -102,10 +102,11 @@ fn releasing(what: &str, name: &LockName, id: &LeaseId, next: Option<&NextWaiter
 }
 
 fn asking(mode: Mode, name: &LockName, request: &AcquireRequest) -> String {
-    let AcquireRequest { id, lease, tokens, position, .. } = request;
+    let AcquireRequest { id, lease, tokens, position, permits, .. } = request;
     let tokens = if *tokens > 0 { format!(", {tokens} tokens") } else { String::new() };
     let waits = position.map(|it| format!(", waited {:?}, kept {:?}", it.waited, it.kept));
-    let what = called(&format!("acquire {mode}"), name, id);
+    let permits = permits.map_or(String::new(), |it| format!(" {} of {}", it.count, it.capacity));
+    let what = called(&format!("acquire {mode}{permits}"), name, id);
     format!("{what} for {lease:?}{tokens}{}", waits.unwrap_or_default())
 }
 
@@ -175,6 +176,7 @@ impl Backend for ModelBackend {
                 let common = Some(channels::read_write(name));
                 Channels { own: channels::write_grants(name, client), common }
             }
+            Mode::Permits => Channels::one(channels::permits_grants(name, client)),
             _ => Channels::one(channels::read_write(name)),
         }
     }

@@ -54,6 +54,7 @@ impl Shared {
             1 => {
                 state.fair.clear();
                 state.writers.clear();
+                state.permits.clear();
             }
             2 => state.waiting_readers.clear(),
             _ => {

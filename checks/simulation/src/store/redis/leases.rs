@@ -36,6 +36,9 @@ impl Leases {
             (LockKind::Plain, Some(b"lock")) | (LockKind::Fair, Some(b"fair")) => {
                 fields.iter().filter_map(|(field, _)| lease(field, ends, false)).collect()
             }
+            (LockKind::Semaphore, Some(b"permits")) => {
+                fields.iter().filter_map(|(field, value)| self.permits(field, value, ends)).collect()
+            }
             (LockKind::ReadWrite, Some(b"read" | b"write")) => {
                 fields.iter().filter_map(|(field, value)| self.shared(name, field, value, ends)).collect()
             }
@@ -61,6 +64,13 @@ impl Leases {
         whole.saturating_add((server.saturating_sub(self.at.1)) * US)
     }
 
+    fn permits(&self, field: &[u8], value: &[u8], ends: Nanos) -> Option<StoredLease> {
+        let (until, permits) = std::str::from_utf8(value).ok()?.strip_prefix("until:")?.split_once(':')?;
+        let ends = self.moment(until.parse().ok()?).min(ends);
+        let permits = permits.parse().ok()?;
+        Some(StoredLease { permits, ..lease(field, ends, true)? })
+    }
+
     fn shared(&self, name: &str, field: &[u8], value: &[u8], ends: Nanos) -> Option<StoredLease> {
         let field = std::str::from_utf8(field).ok()?;
         if let Some(writer) = field.strip_suffix(":write") {
@@ -76,5 +86,5 @@ impl Leases {
 /// Parses a field. Fields other than ids, such as `mode`, are not leases.
 fn lease(field: &[u8], ends: Nanos, is_shared: bool) -> Option<StoredLease> {
     let id: LeaseId = std::str::from_utf8(field).ok()?.parse().ok()?;
-    Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared })
+    Some(StoredLease { client: id.client_id(), number: id.number(), ends, is_shared, permits: 1 })
 }

@@ -1,7 +1,7 @@
 //! [`Line`]: a queue of ids, by the time at which their waiters began to wait.
 
 use latchwork::LeaseId;
-use latchwork::backend::QueuePosition;
+use latchwork::backend::{Permits, QueuePosition};
 
 use super::{Time, nanos};
 
@@ -11,11 +11,19 @@ pub(crate) struct Place {
     pub(crate) since: Time,
     /// End of the position's life.
     pub(crate) until: Time,
+    /// The wanted permits of a semaphore.
+    pub(crate) permits: Permits,
 }
 
 impl Place {
     pub(crate) fn new(id: &LeaseId, position: QueuePosition, now: Time) -> Self {
-        Self { id: id.clone(), since: now - nanos(position.waited), until: now + nanos(position.kept) }
+        let permits = Permits { count: 1, capacity: 1 };
+        Self {
+            id: id.clone(),
+            since: now - nanos(position.waited),
+            until: now + nanos(position.kept),
+            permits,
+        }
     }
 }
 

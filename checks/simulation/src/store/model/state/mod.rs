@@ -3,6 +3,7 @@
 
 pub(crate) mod line;
 mod name;
+mod permits;
 mod turns;
 
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub(crate) fn kind(mode: Mode) -> LockKind {
     match mode {
         Mode::Plain => LockKind::Plain,
         Mode::Fair => LockKind::Fair,
+        Mode::Permits => LockKind::Semaphore,
         _ => LockKind::ReadWrite,
     }
 }
@@ -47,6 +49,10 @@ impl Step<'_> {
                 self.begin_read_write()?;
                 self.try_write(id, *lease, *tokens, *position)
             }
+            Mode::Permits => {
+                self.begin_permits()?;
+                self.try_permits(request).map(|()| 0)
+            }
             _ => {
                 self.begin_read_write()?;
                 self.try_read(request)
@@ -65,6 +71,7 @@ impl Step<'_> {
             Mode::Fair => return self.release_fair(id, next),
             Mode::Write if self.begin_read_write().is_ok() => return self.release_write(id, next),
             Mode::Write => self.name.writers.remove(id).is_some_and(|_| false),
+            Mode::Permits => self.release_permits(id),
             _ if self.begin_read_write().is_ok() => self.release_read(id),
             _ => self.name.waiting_readers.remove(id).is_some_and(|_| false),
         };
@@ -75,6 +82,7 @@ impl Step<'_> {
         match mode {
             Mode::Plain | Mode::Fair => self.renew_one(id, lease),
             Mode::Write => self.renew_write(id, lease),
+            Mode::Permits => self.renew_permits(id, lease),
             _ => self.renew_read(id, lease),
         }
     }
@@ -83,6 +91,10 @@ impl Step<'_> {
         match mode {
             Mode::Plain => self.force_release_plain(),
             Mode::Fair => self.force_release_fair(),
+            Mode::Permits => {
+                self.begin_permits()?;
+                Ok(self.force_release_permits())
+            }
             _ => {
                 self.begin_read_write()?;
                 Ok(self.force_release_read_write())
@@ -96,7 +108,8 @@ impl Name {
         match (kind(mode), self.held_as(now)) {
             (_, None) => Ok(Vec::new()),
             (LockKind::ReadWrite, Some(LockKind::ReadWrite)) => Ok(self.holders_of_both(mode, now)),
-            (LockKind::ReadWrite, Some(other)) => Err(other),
+            (LockKind::Semaphore, Some(LockKind::Semaphore)) => Ok(self.holders_of_permits(now)),
+            (LockKind::ReadWrite | LockKind::Semaphore, Some(other)) => Err(other),
             // The name is held, as any kind.
             _ => {
                 let id = self.held(now).filter(|_| self.kind != LockKind::ReadWrite);

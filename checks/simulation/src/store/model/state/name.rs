@@ -14,6 +14,14 @@ use super::{NEVER, Time, nanos};
 pub(crate) struct Term {
     pub(crate) id: LeaseId,
     pub(crate) until: Time,
+    /// Of a semaphore; 1 for a lock.
+    pub(crate) permits: u32,
+}
+
+impl Term {
+    pub(crate) fn new(id: &LeaseId, until: Time) -> Self {
+        Self { id: id.clone(), until, permits: 1 }
+    }
 }
 
 /// The state of a name. May still contain expired ids, which count as gone.
@@ -23,12 +31,14 @@ pub(crate) struct Name {
     pub(crate) kind: LockKind,
     /// The holder's lease; of a read-write lock, the writer's.
     pub(crate) lease: Option<Term>,
+    /// The readers' leases; of a semaphore, all leases.
     pub(crate) readers: Vec<Term>,
     /// The ids that wait for a plain lock.
     pub(crate) plain: Line,
     /// The number of clients that the release of the plain lock calls.
     pub(crate) calls: usize,
     pub(crate) fair: Line,
+    pub(crate) permits: Line,
     pub(crate) writers: Line,
     /// Readers that wait, and were not let in since.
     pub(crate) waiting_readers: Line,
@@ -44,8 +54,8 @@ pub(crate) struct Name {
 /// The messages that a step causes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct News {
-    /// The waiter that was granted the lock without an attempt of its own.
-    pub(crate) granted: Option<LeaseId>,
+    /// The waiters that were granted the lock, or permits, without an attempt of their own.
+    pub(crate) granted: Vec<LeaseId>,
     /// The ids whose clients are called.
     pub(crate) called: Vec<LeaseId>,
     pub(crate) message: Option<Message>,
@@ -78,6 +88,7 @@ impl Default for Name {
             plain: Line::default(),
             calls: 1,
             fair: Line::default(),
+            permits: Line::default(),
             writers: Line::default(),
             waiting_readers: Line::default(),
             let_in: None,
@@ -99,12 +110,21 @@ impl Name {
         leases.chain(self.turn_until(now)).max().filter(|until| now < *until)
     }
 
+    /// Returns the time at which waiters may be granted something, without any command.
+    pub(crate) fn free_from(&self, now: Time) -> Option<Time> {
+        match self.kind {
+            LockKind::Semaphore => self.readers.iter().map(|term| term.until).filter(|at| now < *at).min(),
+            _ => self.held_until(now),
+        }
+    }
+
     pub(crate) fn held_as(&self, now: Time) -> Option<LockKind> {
         self.held_until(now).map(|_| self.kind)
     }
 
     pub(crate) fn waits(&self, now: Time) -> bool {
-        [&self.fair, &self.writers, &self.waiting_readers].iter().any(|line| line.kept(now).next().is_some())
+        let lines = [&self.fair, &self.permits, &self.writers, &self.waiting_readers];
+        lines.iter().any(|line| line.kept(now).next().is_some())
     }
 
     /// Returns the live leases of this kind; true marks a reader's.
@@ -116,7 +136,7 @@ impl Name {
 
     pub(crate) fn left_over(&self, now: Time) -> Vec<String> {
         let leases = self.lease.iter().chain(&self.readers).filter(|term| now < term.until);
-        let lines = [&self.plain, &self.fair, &self.writers, &self.waiting_readers];
+        let lines = [&self.plain, &self.fair, &self.permits, &self.writers, &self.waiting_readers];
         let lines = lines.into_iter().flat_map(|line| line.kept(now));
         let leases = leases.map(|term| format!("a lease, #{}", term.id.number()));
         leases.chain(lines.map(|place| format!("a place, #{}", place.id.number()))).collect()
@@ -140,7 +160,7 @@ impl Step<'_> {
     fn lease_to(&mut self, kind: LockKind, id: &LeaseId, until: Time) {
         let name = &mut *self.name;
         name.kind = kind;
-        name.lease = Some(Term { id: id.clone(), until });
+        name.lease = Some(Term::new(id, until));
         // Leftovers of a read-write lock whose leases are over.
         name.readers.clear();
         name.to_come.clear();
@@ -268,7 +288,7 @@ impl Step<'_> {
         let first = self.name.fair.take_first(self.now, not_behind, self.told);
         let Some(Place { id, until, .. }) = first else { return false };
         self.lease_to(LockKind::Fair, &id, until);
-        self.news.granted = Some(id);
+        self.news.granted.push(id);
         true
     }
 

@@ -37,7 +37,7 @@ impl Step<'_> {
     pub(crate) fn begin_read_write(&mut self) -> Result<(), LockKind> {
         let now = self.now;
         if self.name.kind != LockKind::ReadWrite {
-            if self.name.held(now).is_some() {
+            if self.name.held_as(now).is_some() {
                 return Err(self.name.kind);
             }
             (self.name.kind, self.name.lease, self.name.shared_token) = (LockKind::ReadWrite, None, None);
@@ -143,7 +143,7 @@ impl Step<'_> {
                 return Err(left);
             }
             self.name.waiting_readers.remove(id);
-            self.name.readers.push(Term { id: id.clone(), until: self.now + nanos(read.lease) });
+            self.name.readers.push(Term::new(id, self.now + nanos(read.lease)));
         }
         if read.tokens == 0 {
             return Ok(0);
@@ -246,13 +246,13 @@ impl Step<'_> {
         let first = self.name.writers.take_first(self.now, not_behind, self.told);
         let Some(Place { id, until, .. }) = first else { return false };
         self.lease_to_write(&id, until);
-        self.news.granted = Some(id);
+        self.news.granted.push(id);
         true
     }
 
     fn lease_to_write(&mut self, id: &LeaseId, until: Time) {
         self.name.writers.remove(id);
-        self.name.lease = Some(Term { id: id.clone(), until });
+        self.name.lease = Some(Term::new(id, until));
         self.name.shared_token = None;
     }
 }

@@ -39,6 +39,7 @@ const COMMANDS: &[(&str, &[Word])] = &[
     ("HGET", &[Key, Item]),
     ("HGETALL", &[Key]),
     ("HKEYS", &[Key]),
+    ("HMGET", &[Key, Many(&[Item], 3)]),
     ("HLEN", &[Key]),
     (
         "HSCAN",

@@ -35,12 +35,18 @@ const READ_ACQUIRE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua
 const READ_RELEASE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_release.lua");
 const READ_WRITE_HOLDERS: &str =
     of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_write_holders.lua");
+const PERMITS_ACQUIRE: &str = of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_acquire.lua");
+const PERMITS_RELEASE: &str = of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_release.lua");
+const PERMITS_FORCE_RELEASE: &str =
+    of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_force_release.lua");
+const PERMITS_HOLDERS: &str = script!("permits_holders.lua");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScriptKind {
     Plain,
     Fair,
     ReadWrite,
+    Permits,
 }
 
 const NAMES: &[&str] = &["lock", "{lock}", "a:{lock}:b"];
@@ -66,7 +72,9 @@ pub(super) fn round(both: &mut Both, rng: &mut Rng) -> Result<(), Difference> {
         ScriptKind::ReadWrite,
         ScriptKind::ReadWrite,
         ScriptKind::ReadWrite,
-    ][rng.usize(..6)];
+        ScriptKind::Permits,
+        ScriptKind::Permits,
+    ][rng.usize(..8)];
     let mut round = Round {
         name: NAMES[rng.usize(..NAMES.len())],
         kind,
@@ -106,6 +114,7 @@ impl Round<'_> {
             ScriptKind::Fair => self.queue(both, ScriptKind::Fair),
             ScriptKind::ReadWrite if self.rng.u32(..5) < 2 => self.queue(both, ScriptKind::ReadWrite),
             ScriptKind::ReadWrite => self.read(both),
+            ScriptKind::Permits => self.permits(both),
         }
     }
 
@@ -209,6 +218,12 @@ impl Round<'_> {
                 args.extend([self.read_leases(), spare.to_owned()]);
                 ["rw_queue", "rw_positions", "rw_readers", "rw_turn"].map(own)
             }
+            ScriptKind::Permits => {
+                args[2].clear();
+                args.extend([own("permits_grant:"), "granted:".to_owned()]);
+                let [queue, positions] = ["permits_queue", "permits_positions"].map(own);
+                return ([name.to_owned(), queue, positions].into(), args);
+            }
             _ => {
                 args.extend([own("fair_grant:"), "granted:".to_owned()]);
                 let [queue, positions] = ["fair_queue", "fair_positions"].map(own);
@@ -270,6 +285,28 @@ impl Round<'_> {
         }
     }
 
+    fn permits(&mut self, both: &mut Both) -> Result<(), Difference> {
+        let (id, [kept, nonce, waited]) = (self.id(), self.position());
+        let (keys, mut args) = self.words(ScriptKind::Permits, false);
+        match self.rng.u32(..20) {
+            0 => self.script(both, PERMITS_FORCE_RELEASE, &keys, &args),
+            1 => self.script(both, PERMITS_HOLDERS, &keys[..1], &[]),
+            2 => self.renew(both),
+            3..9 => {
+                args.push(id);
+                self.script(both, PERMITS_RELEASE, &keys, &args)
+            }
+            _ => {
+                let (count, capacity) = (self.rng.u32(1..4), self.rng.u32(3..6));
+                args.extend([self.millis(), id, count.to_string(), capacity.to_string()]);
+                if self.waits() {
+                    args.extend([kept, nonce, waited]);
+                }
+                self.script(both, PERMITS_ACQUIRE, &keys, &args)
+            }
+        }
+    }
+
     fn read(&mut self, both: &mut Both) -> Result<(), Difference> {
         let id = self.id();
         let draw = self.rng.u32(..20);
@@ -302,9 +339,14 @@ impl Round<'_> {
         }
     }
 
+    /// The kind, or the fair kind for plain locks.
+    fn queued(&self) -> ScriptKind {
+        if self.kind == ScriptKind::Plain { ScriptKind::Fair } else { self.kind }
+    }
+
     fn listen(&mut self, both: &mut Both) -> Result<(), Difference> {
         let client = self.rng.usize(..CLIENTS);
-        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
+        let kind = self.queued();
         let (_, args) = self.words(kind, false);
         let channel = match self.rng.u32(..3) {
             0 => args[2].clone(),
@@ -318,14 +360,14 @@ impl Round<'_> {
 
     /// Harms a lock's keys, as foreign clients, old versions, operators and evictions do.
     fn interfere(&mut self, both: &mut Both) -> Result<(), Difference> {
-        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
+        let kind = self.queued();
         let (mut keys, _) = self.words(kind, false);
         let (id, millis) = (self.id(), self.millis());
         keys.push(self.read_lease(&id));
         keys.extend(self.counter(true));
         let key = &keys[self.rng.usize(..keys.len())];
         let lock = self.name;
-        let mode = ["lock", "fair", "read", "write", "other"][self.rng.usize(..5)];
+        let mode = ["lock", "fair", "read", "write", "permits", "other"][self.rng.usize(..6)];
         let line = match self.rng.u32(..20) {
             0..3 => format!("DEL {key}"),
             3 => format!("PERSIST {key}"),
@@ -336,13 +378,17 @@ impl Round<'_> {
             9 => format!("HSET {lock} mode write {id}:write 1 {id} 1"),
             10 => format!("HSET {lock} mode read {id} 2"),
             11 => {
-                format!("HSET {lock} {id} {}", ["0", "2", "x", "until:1700000001000000"][self.rng.usize(..4)])
+                format!(
+                    "HSET {lock} {id} {}",
+                    ["0", "2", "x", "until:1700000001000000", "until:1700000001000000:2"]
+                        [self.rng.usize(..5)]
+                )
             }
             12 => format!("HSET {lock} {id}:write until:{}", both.now + self.rng.u64(..100_000)),
             13 => format!("RPUSH {} {id}", beside("redisson_lock_queue", lock)),
             14 => format!("ZADD {} {} {id}", keys[1], self.rng.u64(..2_000_000_000_000_000)),
             15 => {
-                let nonce = ["", "x", "0123456789abcdef"][self.rng.usize(..3)];
+                let nonce = ["", "x", "0123456789abcdef", "0123456789abcdef/2/4"][self.rng.usize(..4)];
                 format!("HSET {} {id} {:016}:{nonce}", keys[2], both.now + self.rng.u64(..2_000_000))
             }
             16 => format!(
@@ -359,7 +405,7 @@ impl Round<'_> {
     }
 
     fn crowd(&mut self, both: &mut Both, number: usize) -> Result<(), Difference> {
-        let kind = if self.kind == ScriptKind::ReadWrite { ScriptKind::ReadWrite } else { ScriptKind::Fair };
+        let kind = self.queued();
         let (keys, _) = self.words(kind, false);
         let id = format!("{}:{}", client_id(self.rng.usize(..CLIENTS + 1)), 100 + number);
         let (began, kept) = (both.now + number as u64, both.now + self.rng.u64(..2_000_000));

@@ -94,6 +94,7 @@ static COMMANDS: &[Command] = {
         command("hgetall", 2, 0, FirstKey, hashes::hgetall),
         command("hkeys", 2, 0, FirstKey, hashes::hkeys),
         command("hlen", 2, 0, FirstKey, hashes::hlen),
+        command("hmget", -3, 0, FirstKey, hashes::hmget),
         command("hscan", -3, 0, FirstKey, hashes::hscan),
         command("hset", -4, WRITES | GROWS, FirstKey, hashes::hset),
         command("incrby", 3, WRITES | GROWS, FirstKey, strings::incrby),

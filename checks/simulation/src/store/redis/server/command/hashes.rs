@@ -27,6 +27,12 @@ pub(super) fn hget(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     Ok(Reply::bulk_or_nil(call.get::<Hash>(words[1])?.and_then(|hash| hash.get(words[2]))))
 }
 
+pub(super) fn hmget(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
+    let hash = call.get::<Hash>(words[1])?;
+    let value = |field: &&[u8]| Reply::bulk_or_nil(hash.as_ref().and_then(|hash| hash.get(field)));
+    Ok(Reply::Array(words[2..].iter().map(value).collect()))
+}
+
 pub(super) fn hexists(call: &mut Call<'_>, words: &[&[u8]]) -> Answer {
     let hash = call.get::<Hash>(words[1])?;
     Ok(Reply::Int(i64::from(hash.is_some_and(|hash| hash.get(words[2]).is_some()))))
