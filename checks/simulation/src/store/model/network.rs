@@ -256,6 +256,7 @@ impl Shared {
                 if seeded() == Some(Twin::RunsAfterItsAnswer) {
                     return shared.run_late(&process, role, again, answer, ran, run).await;
                 }
+                shared.expect(&process, role, shared.world.now() + again);
                 shared.world.sleep(again).await;
                 let last = run(&shared);
                 shared.world.note(|| format!("p{} {what}, again: {last:?}", process.index()));
@@ -311,6 +312,13 @@ impl Shared {
             (*count, *last) = (*count + 1, (*last).max(arrives));
         }
         (arrives, cuts)
+    }
+
+    /// Has rollbacks wait for an attempt's second run without a look each millisecond.
+    fn expect(&self, process: &Process, role: Role, at: Nanos) {
+        let mut data = self.data();
+        let attempt = role.attempts.and_then(|number| data.attempts.get_mut(&(process.index(), number)));
+        attempt.into_iter().for_each(|(_, last)| *last = at.max(*last));
     }
 
     fn has_arrived(&self, process: &Process, role: Role) {
