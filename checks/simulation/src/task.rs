@@ -23,6 +23,9 @@ const WHILE_HOLDING: Nanos = 15 * SECOND;
 /// Limit on waiting for a loss, which may never come.
 const FOR_A_LOSS: Nanos = 40 * SECOND;
 
+/// Interval at which a task that has ended looks if its forgotten permits are free.
+const LOOKED_AT: Nanos = 60 * SECOND;
+
 pub(crate) async fn play<S: Store>(stage: Stage<S>, member: usize, task: usize, from: usize) {
     let plan = stage.scene().members[member].plan;
     let operations = stage.program.processes[plan].tasks[task].clone();
@@ -582,7 +585,8 @@ impl<S: Store> Player<S> {
         }
         for id in std::mem::take(&mut self.unreleasable) {
             while let Some(ends) = self.stored_until(id) {
-                self.stage.world.sleep_until(ends).await;
+                // The permits may be forced free meanwhile.
+                self.stage.world.sleep_until(ends.min(self.stage.world.now() + LOOKED_AT)).await;
             }
             self.given_back(id);
         }

@@ -25,7 +25,7 @@ const FEW_PROGRAMS: &str = "40";
 const MANY_PROGRAMS: &str = "720";
 
 /// Twins of the model that seconds of programs find. (`sim faults` looks for all, and for all faults.)
-const TWINS: [&str; 25] = [
+const TWINS: [&str; 27] = [
     "takes-what-is-held",
     "acquires-in-name",
     "renews-nothing",
@@ -48,6 +48,8 @@ const TWINS: [&str; 25] = [
     "writes-beside-readers",
     "forgets-the-readers",
     "forgets-what-is-read-under-a-writer",
+    "allows-one-more",
+    "takes-one-permit",
     "rolls-back-too-soon",
     "runs-after-its-answer",
     "waits-for-unpolled",

@@ -83,8 +83,9 @@ impl<S: Store> Judge<S> for Shutdown {
     }
 }
 
+/// A wrong number of permits is refused first.
 fn is_told(error: &LockError) -> bool {
-    matches!(error, LockError::ShutDown)
+    matches!(error, LockError::ShutDown | LockError::Permits { .. })
 }
 
 fn is_late<S: Store>(view: &View<'_, S>, call: &Call, begun: Nanos) -> bool {
