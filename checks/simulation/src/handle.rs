@@ -72,19 +72,22 @@ pub(crate) enum Held {
     Permits(PermitGuard),
 }
 
+macro_rules! both {
+    ($held:expr, $guard:ident => $does:expr) => {
+        match $held {
+            Self::Lock($guard) => $does,
+            Self::Permits($guard) => $does,
+        }
+    };
+}
+
 impl Held {
     pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), LockError> {
-        match self {
-            Self::Lock(guard) => guard.extend(lease).await,
-            Self::Permits(guard) => guard.extend(lease).await,
-        }
+        both!(self, guard => guard.extend(lease).await)
     }
 
     pub(crate) async fn run(self, work: impl Future<Output = ()>) -> Result<(), LockError> {
-        match self {
-            Self::Lock(guard) => guard.run(work).await,
-            Self::Permits(guard) => guard.run(work).await,
-        }
+        both!(self, guard => guard.run(work).await)
     }
 
     pub(crate) async fn unlock(self) -> Result<(), LockError> {
@@ -95,31 +98,19 @@ impl Held {
     }
 
     pub(crate) fn forget(self) {
-        match self {
-            Self::Lock(guard) => guard.forget(),
-            Self::Permits(guard) => guard.forget(),
-        }
+        both!(self, guard => guard.forget())
     }
 
     pub(crate) async fn ensure_held(&self) -> Result<(), LockError> {
-        match self {
-            Self::Lock(guard) => guard.ensure_held().await,
-            Self::Permits(guard) => guard.ensure_held().await,
-        }
+        both!(self, guard => guard.ensure_held().await)
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
-        match self {
-            Self::Lock(guard) => guard.lost().await,
-            Self::Permits(guard) => guard.lost().await,
-        }
+        both!(self, guard => guard.lost().await)
     }
 
     pub(crate) async fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
-        match self {
-            Self::Lock(guard) => guard.lost_timeout(timeout).await,
-            Self::Permits(guard) => guard.lost_timeout(timeout).await,
-        }
+        both!(self, guard => guard.lost_timeout(timeout).await)
     }
 }
 
