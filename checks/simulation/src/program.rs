@@ -261,8 +261,8 @@ impl Op {
     }
 }
 
-/// A query of a lock's state, or of one of the process's owners. About a semaphore, the queries that only locks
-/// have ask for [`Usage`](Self::Usage).
+/// A query of a lock's state, or of one of the process's owners. About a semaphore, the queries that only
+/// locks have ask for [`Usage`](Self::Usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
     Holder,
@@ -407,8 +407,8 @@ impl Program {
         leases.chain(watched).max().unwrap_or(30 * SECOND)
     }
 
-    /// Longest time for which a client may remember forgotten permits: no owner can release them, and the watchdog
-    /// stays until the end of the lease, even if the store loses the lease earlier.
+    /// Longest time for which a client may remember forgotten permits: no owner can release them, and the
+    /// watchdog stays until the end of the lease, even if the store loses the lease earlier.
     pub(crate) fn longest_forgotten_permits(&self) -> Nanos {
         let operations = || self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
         let is_permits = |lock: &Which| lock.kind == LockSide::Permits;

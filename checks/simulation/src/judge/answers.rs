@@ -1,8 +1,8 @@
 //! `Lock::holder`: "The holder of the lock, among all clients: `None` if it is free. Of several readers the
 //! one whose lease lasts longest." `Lock::is_locked`: "Whether the lock is held." `Lock::remaining`: "How
 //! long the lock's lease lasts without a renewal". `Lock::hold_count`: "How often `owner` has the lock; 0 if
-//! it has not, or is another client's." `NamedSemaphore::usage`: "Returns the permits in use in all clients, and
-//! their holders." Each answer has to be true at some moment between call and return.
+//! it has not, or is another client's." `NamedSemaphore::usage`: "Returns the permits in use in all clients,
+//! and their holders." Each answer has to be true at some moment between call and return.
 
 use std::collections::BTreeMap;
 

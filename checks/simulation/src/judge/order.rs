@@ -4,10 +4,10 @@
 //! stands still, holds up the others […]; after a failover or flush of the store the waiters queue anew, by
 //! when they began to wait. `Lock::try_lock` does not overtake a waiter." And of read-write locks: "Writers
 //! have the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
-//! served first in, first out, and newcomers queue behind them". And of semaphores: "First come, first served,
-//! in all processes: an acquisition waits behind all earlier ones, also behind one that asks for more permits
-//! than are free." But: "A client queues 32 acquisitions of a name at the store; further ones wait in the
-//! process, in order."
+//! served first in, first out, and newcomers queue behind them". And of semaphores: "First come, first
+//! served, in all processes: an acquisition waits behind all earlier ones, also behind one that asks for more
+//! permits than are free." But: "A client queues 32 acquisitions of a name at the store; further ones wait in
+//! the process, in order."
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub(crate) struct Order {
     owners: BTreeMap<u64, usize>,
     /// Time when a waiter of a member left, or was unpolled: the next one has no position until it asks.
     left: BTreeMap<(usize, Which), Nanos>,
-    /// Waiters for permits behind which others have been served, and the finding if each still waits later: one
-    /// release may serve several, whose messages come in any order.
+    /// Waiters for permits behind which others have been served, and the finding if each still waits later:
+    /// one release may serve several, whose messages come in any order.
     late: Vec<(Call, Nanos, String)>,
 }
 

@@ -1,7 +1,8 @@
 //! `Lock::try_lock_for`: "`None` if it is held by another then." And `LockError::NoAnswer` "if the time is
 //! over before the store has said, to this waiter or another one of this client, whether the lock is held".
-//! Of a semaphore: "`None` if too few are free then." So a call ends without the lock only if the lock was taken at some moment since the call began, or another
-//! acquisition of the client had the lock; and if the store has said so since.
+//! Of a semaphore: "`None` if too few are free then." So a call ends without the lock only if the lock was
+//! taken at some moment since the call began, or another acquisition of the client had the lock; and if the
+//! store has said so since.
 
 use std::collections::BTreeMap;
 

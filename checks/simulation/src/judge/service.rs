@@ -2,8 +2,8 @@
 //! and of a network that has come back: locks released meanwhile "are free afterwards, and their waiters have
 //! them within 4 s". So once all effects of faults have ended, no call waits beside a free lock for longer
 //! than that. And docs/failures.md of a lock that is evicted: a waiter "tries when the lease that it has seen
-//! would end, if no message comes before". A waiter for permits waits in vain if the waiter's permits, and those
-//! of each earlier waiter, are free.
+//! would end, if no message comes before". A waiter for permits waits in vain if the waiter's permits, and
+//! those of each earlier waiter, are free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,8 +123,8 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
     view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(forces)
 }
 
-/// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for permits
-/// is behind all earlier ones.
+/// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for
+/// permits is behind all earlier ones.
 fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
     let writes = |call: &Call| {
         waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == LockSide::Write)
