@@ -451,9 +451,7 @@ impl Both<'_> {
         // The server may forget an ended turn at any time.
         (name.let_in, name.to_come) = (at, Line::default());
         for (id, [until]) in invited {
-            let position = QueuePosition { waited: Duration::ZERO, kept: Duration::ZERO };
-            let place = Place { until, ..Place::new(&id, position, *now) };
-            name.to_come.put(place, *now, true);
+            name.to_come.put(Place::until(&id, until, *now), *now, true);
         }
         Ok(())
     }

@@ -16,14 +16,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    pub(crate) fn until(id: &LeaseId, until: Time, now: Time) -> Self {
+        Self { id: id.clone(), since: now, until, permits: Permits { count: 1, capacity: 1 } }
+    }
+
     pub(crate) fn new(id: &LeaseId, position: QueuePosition, now: Time) -> Self {
-        let permits = Permits { count: 1, capacity: 1 };
-        Self {
-            id: id.clone(),
-            since: now - nanos(position.waited),
-            until: now + nanos(position.kept),
-            permits,
-        }
+        Self { since: now - nanos(position.waited), ..Self::until(id, now + nanos(position.kept), now) }
     }
 }
 
