@@ -31,6 +31,8 @@ pub(crate) struct Service {
     ends: BTreeMap<Which, Nanos>,
     /// Leases of permits at the last look.
     permits: Vec<(Which, StoredLease)>,
+    /// Time when permits of each semaphore last came free before the end of their lease.
+    given_back: BTreeMap<Which, Nanos>,
 }
 
 impl<S: Store> Judge<S> for Service {
@@ -39,14 +41,12 @@ impl<S: Store> Judge<S> for Service {
     }
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
+        self.see_given_back(view);
         let waits = if view.now == self.looked { None } else { self.waits_in_vain(view) };
         self.looked = view.now;
         // At each look, since one lease may replace another within one moment.
         let leases = view.leases.all().filter(|(_, lease)| lease.ends > view.now);
         self.ends.extend(leases.map(|(lock, lease)| (lock, lease.ends)));
-        let permits = view.leases.all().filter(|(lock, _)| lock.kind == LockSide::Permits);
-        self.permits.clear();
-        self.permits.extend(permits.map(|(lock, lease)| (lock, lease.clone())));
         waits
     }
 }
@@ -68,7 +68,7 @@ impl Service {
             // Only clients that ask learn of an expired lease.
             let ends = self.ends.iter().find(|(other, _)| other.is_one_with(lock));
             let was_freed = || match lock.kind {
-                LockSide::Permits => self.was_given_back(view, lock),
+                LockSide::Permits => self.given_back.get(&lock).is_some_and(|at| *at >= self.looked),
                 _ => ends.is_some_and(|(_, ends)| *ends > view.now + MOMENT),
             };
             let (since, freed) = self.free_since.get(by).copied().unwrap_or_else(|| (view.now, was_freed()));
@@ -94,13 +94,16 @@ impl Service {
 }
 
 impl Service {
-    /// True if a lease of the semaphore has ended early since the last look.
-    fn was_given_back<S: Store>(&self, view: &View<'_, S>, lock: Which) -> bool {
-        let present: BTreeSet<_> = view.leases(lock).map(|lease| (&lease.client, lease.number)).collect();
+    fn see_given_back<S: Store>(&mut self, view: &View<'_, S>) {
+        let permits = view.leases.all().filter(|(lock, _)| lock.kind == LockSide::Permits);
+        let present: Vec<_> = permits.map(|(lock, lease)| (lock, lease.clone())).collect();
+        let keys: BTreeSet<_> = present.iter().map(|(_, lease)| (&lease.client, lease.number)).collect();
         let is_early = |lease: &StoredLease| {
-            lease.ends > view.now + MOMENT && !present.contains(&(&lease.client, lease.number))
+            lease.ends > view.now + MOMENT && !keys.contains(&(&lease.client, lease.number))
         };
-        self.permits.iter().any(|(of, lease)| *of == lock && is_early(lease))
+        let early = self.permits.iter().filter(|(_, lease)| is_early(lease));
+        self.given_back.extend(early.map(|(lock, _)| (*lock, view.now)));
+        self.permits = present;
     }
 }
 
