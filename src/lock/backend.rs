@@ -192,8 +192,8 @@ pub const LATEST_RUN: Duration = Duration::from_secs(120);
 ///   several permits gets all or none. The store keeps no capacity.
 /// * As soon as permits are free, the store grants the first ids of the queue their permits, each by its own
 ///   capacity, as a fair lock's. If the first id does not fit, no later id is granted.
-/// * [`Held`](AcquireOutcome::Held) says when the earliest lease ends. Then one waiter of each client asks, and
-///   the store grants all permits that the ended leases leave.
+/// * [`Held`](AcquireOutcome::Held) says when the earliest lease ends. Then one waiter of each client asks,
+///   and the store grants all permits that the ended leases leave.
 ///
 /// # Commands that come late
 ///

@@ -310,6 +310,7 @@ impl Lock {
         let freed = freed.map_err(|error| context.failed(self.name(), error))?;
         for (entry, number) in in_hand {
             entry.gone(number, sent);
+            entry.let_go();
         }
         // The answer to an attempt under way may still come.
         self.entry.of_the_name().for_each(|entry| entry.engine.forced(entry.now()));

@@ -374,8 +374,8 @@ macro_rules! __permits {
             waiter_for_permits_leaves_the_queue
             /// An id whose client is known to have unsubscribed is passed over.
             waiter_for_permits_that_listens_no_more_is_passed_over
-            /// Each lease expires by itself, and not before its time; waiters are told the earliest end, and an
-            /// attempt after that end serves all waiters that fit.
+            /// Each lease expires by itself, and not before its time; waiters are told the earliest end, and
+            /// an attempt after that end serves all waiters that fit.
             each_lease_of_permits_ends_by_itself
             /// `force_release` ends all leases, and the waiters are granted the permits.
             forced_release_of_permits_serves_the_waiters
