@@ -69,13 +69,13 @@ use crate::support::trace;
 /// are free. So no acquisition starves, and permits may stay free while an acquisition of many is the first.
 /// Except:
 ///
-/// * a client queues 32 acquisitions of a name at the store; its further ones wait in the process, and come to
-///   the store in order, each with its waiting time;
+/// * a client queues 32 acquisitions of a name at the store; its further ones wait in the process, and come
+///   to the store in order, each with its waiting time;
 /// * a waiter whose process is cut off from the store's messages is passed over. If its process has just
 ///   ended, the next waiter learns of free permits within 4 s;
-/// * a waiter that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit), holds up the others
-///   for 2 s at most, and waits anew once polled; a waiter whose process stands still holds them up for a
-///   third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout), 10 s at most;
+/// * a waiter that is kept unpolled is [superseded](crate::LockOptions::unpolled_limit), holds up the
+///   others for 2 s at most, and waits anew once polled; a waiter whose process stands still holds them up
+///   for a third of the [watchdog's timeout](crate::LockOptions::watchdog_timeout), 10 s at most;
 /// * after a failover or flush of the store the waiters queue anew, in order of arrival.
 ///
 /// [`try_acquire`](Self::try_acquire) overtakes no waiter at the store, and none of its own client.
