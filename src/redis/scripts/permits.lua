@@ -62,14 +62,13 @@ function lease(id, millis, lock)
     lease_until(ends_by(millis), id, lock)
 end
 
--- Rights to all that `serve` does after a write, for scripts that find a queue.
+-- Rights to all that `serve` does, asked for once and before the first write.
 local asked
-local function must_serve()
-    if asked then
-        return
+local function must_serve(...)
+    if not asked then
+        asked = true
+        must_grant('pttl', 'zrange', 'hget', ARGV[2] == '1' and 'pubsub', ...)
     end
-    asked = true
-    must_grant('pttl', 'zadd', 'del', 'zrange', 'hget', ARGV[2] == '1' and 'pubsub')
 end
 
 -- Grants permits to the first waiters of the queue that come before the id, queued since `began`, while the

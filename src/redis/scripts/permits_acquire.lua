@@ -13,6 +13,7 @@ local wanted, queued = tonumber(permits), redis.call('zrange', KEYS[2], '0', '0'
 local began, ahead, more = since(id, waited), queued and queued ~= id, nil
 -- Waiters ahead are served by releases. Only an attempt that fits, or finds ended leases, looks at all of them.
 if not lock.own and ahead and (lock.swept or lock.used + wanted <= tonumber(capacity)) then
+    must_serve(kept and 'zadd')
     ahead, more = serve(lock, id, began)
     if more then
         return more

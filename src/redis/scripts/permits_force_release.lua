@@ -5,7 +5,7 @@ local lock = found('')
 if lock.other then
     return lock.other
 end
-must_serve()
+must_serve('del')
 local held = lock.used > 0
 redis.call('del', KEYS[1])
 lock.used, lock.first = 0, math.huge

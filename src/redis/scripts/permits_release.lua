@@ -5,9 +5,10 @@
 local id = ARGV[OWN]
 local lock = found(id)
 local queued = not lock.other and redis.call('exists', KEYS[2]) == 1
-must(lock.own and 'hdel', lock.own and 'hset', lock.own and 'del')
 if queued then
-    must_serve()
+    must_serve(lock.own and 'del')
+elseif lock.own then
+    must('hdel', 'hset', 'del')
 end
 if lock.own then
     redis.call('hdel', KEYS[1], id)
