@@ -17,7 +17,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     pub(super) fn new(id: &LeaseId, position: QueuePosition, now: Moment) -> Self {
-        let permits = Permits { count: 1, capacity: 1 };
+        let permits = Permits::default();
         Self { id: id.clone(), since: now - position.waited, until: now + position.kept, permits }
     }
 

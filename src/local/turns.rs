@@ -227,7 +227,7 @@ impl Turns<'_> {
     /// Acquires permits: the time after which to ask again if not granted.
     pub(super) fn try_permits(&mut self, request: &AcquireRequest) -> Result<u64, Duration> {
         let (id, until) = (&request.id, self.now + request.lease);
-        let permits = request.permits.unwrap_or(Permits { count: 1, capacity: 1 });
+        let permits = request.permits.unwrap_or_default();
         if self.lock.renew(Mode::Permits, id, until, self.now) {
             return Ok(0);
         }

@@ -224,7 +224,7 @@ impl LockClient {
         if !self.context.store.supports(mode) {
             return Err(LockError::Unsupported { backend: self.context.store.type_name(), mode });
         }
-        Ok(Lock::new(table.get(&name, 0, || Entry::new(&self.context, &self.tables, &name, mode))))
+        Ok(Lock::new(table.get(&name, 0, || Entry::new(&self.context, &self.tables, &name, mode, None))))
     }
 
     /// Makes an owner that can take a lock more than once: see [`Lock::owned_by`].
@@ -275,8 +275,9 @@ impl LockClient {
         if held.iter().any(|held| held.mode == Mode::Permits) {
             let waiting = self.waiting();
             for held in held.iter_mut().filter(|held| held.mode == Mode::Permits) {
-                let of_name = |waiting: &&WaitingLock| waiting.mode == held.mode && waiting.name == held.name;
-                held.waiters = waiting.iter().find(of_name).map_or(0, |waiting| waiting.waiters);
+                let key = (held.mode, &held.name);
+                let of_name = waiting.binary_search_by(|waiting| (waiting.mode, &waiting.name).cmp(&key));
+                held.waiters = of_name.map_or(0, |at| waiting[at].waiters);
             }
         }
         held

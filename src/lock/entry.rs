@@ -58,7 +58,7 @@ pub(super) struct Entry {
 }
 
 /// One acquisition of a semaphore's permits, with an entry of its own: holds do not share leases.
-struct Acquisition {
+pub(super) struct Acquisition {
     number: u64,
     permits: Permits,
     /// The entry of the semaphore's handles, which has the gate and the channels.
@@ -83,15 +83,6 @@ struct Rare {
 
 impl Entry {
     pub(super) fn new(
-        context: &Arc<Context>,
-        tables: &Arc<Tables<Self>>,
-        name: &LockName,
-        mode: Mode,
-    ) -> Self {
-        Self::with_acquisition(context, tables, name, mode, None)
-    }
-
-    fn with_acquisition(
         context: &Arc<Context>,
         tables: &Arc<Tables<Self>>,
         name: &LockName,
@@ -130,7 +121,7 @@ impl Entry {
         let acquisition = Acquisition { number, permits, handles, place: Mutex::default() };
         let (context, tables) = (&self.context, &self.tables);
         self.table().get(&self.name, number, || {
-            Self::with_acquisition(context, tables, &self.name, self.mode, Some(Box::new(acquisition)))
+            Self::new(context, tables, &self.name, self.mode, Some(Box::new(acquisition)))
         })
     }
 

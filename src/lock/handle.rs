@@ -341,16 +341,20 @@ impl Lock {
     /// [`LockError::Backend`] if the command fails. [`LockError::OtherKind`] for a side of a read-write lock,
     /// if the name is held as another kind.
     pub async fn holder(&self) -> Result<Option<Holder>, LockError> {
-        proceed().await;
-        let (mode, context) = (self.entry.mode, &self.entry.context);
-        context.check_origin()?;
-        let holders = context.store.holders(mode, self.name()).await;
-        let holders = holders.map_err(|error| context.failed(self.name(), error))?;
-        let mut holder = holders.into_iter().max_by_key(|holder| holder.left);
-        if let (Some(holder), Mode::Read | Mode::Write) = (&mut holder, mode) {
+        let mut holder = self.holders().await?.into_iter().max_by_key(|holder| holder.left);
+        if let (Some(holder), mode @ (Mode::Read | Mode::Write)) = (&mut holder, self.entry.mode) {
             holder.mode = Some(mode);
         }
         Ok(holder)
+    }
+
+    /// Asks the store for all leases on the name.
+    pub(super) async fn holders(&self) -> Result<Vec<Holder>, LockError> {
+        proceed().await;
+        let context = &self.entry.context;
+        context.check_origin()?;
+        let holders = context.store.holders(self.entry.mode, self.name()).await;
+        holders.map_err(|error| context.failed(self.name(), error))
     }
 
     /// True if any client holds the lock.

@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lock::acquire::AcquireParams;
-use crate::lock::backend::{Holder, Mode, Permits};
-use crate::lock::context::proceed;
+use crate::lock::backend::{Holder, Permits};
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
 use crate::lock::handle::{Lock, only_the_lock};
@@ -276,11 +275,7 @@ impl NamedSemaphore {
     ///
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if a lock has the name.
     pub async fn usage(&self) -> Result<Usage, LockError> {
-        proceed().await;
-        let context = &self.lock.entry.context;
-        context.check_origin()?;
-        let holders = context.store.holders(Mode::Permits, self.name()).await;
-        let holders = holders.map_err(|error| context.failed(self.name(), error))?;
+        let holders = self.lock.holders().await?;
         Ok(Usage { used: holders.iter().map(|holder| u64::from(holder.permits)).sum(), holders })
     }
 

@@ -7,7 +7,7 @@ use crate::backend::{AcquireOutcome, AcquireRequest, LockName, Mode, Permits, Re
 use crate::lock::{Holder, LeaseId};
 
 use super::backend::{Redis, duration, freed, millis};
-use super::connection::{Error, Line, WireRequest};
+use super::connection::Error;
 use super::keys;
 use super::queue::QueueKind;
 use super::scripts::{MAX_CALLS, Reply, endless};
@@ -26,7 +26,7 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let AcquireRequest { id, lease, position, permits, .. } = request;
-        let (Permits { count, capacity }, begun) = (permits.unwrap_or(ONE_OF_ONE), self.now());
+        let (Permits { count, capacity }, begun) = (permits.unwrap_or_default(), self.now());
         let mut call = self.call(KIND, name, false);
         call.args.extend([millis(*lease).to_string(), keys::id(id), count.to_string(), capacity.to_string()]);
         if let Some(position) = position {
@@ -80,7 +80,7 @@ impl Redis {
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
         let request = self.request(&self.scripts.permits_holders, name, &words);
-        let (found, _): (Found, Sent) = self.router.send(&WireRequest { line: Line::Ask, ..request }).await?;
+        let (found, _): (Found, Sent) = self.router.send(&request).await?;
         let holders = match found {
             Found::Holders(holders) => holders,
             Found::Other(mode) => return Err(Error::other_kind(name, &mode)),
@@ -91,8 +91,6 @@ impl Redis {
         Ok(holders.into_iter().map(holder).collect())
     }
 }
-
-const ONE_OF_ONE: Permits = Permits { count: 1, capacity: 1 };
 
 /// The reply of `permits_holders.lua`: the leases with their rest in ms and permits, or the field `mode` of
 /// another kind of lock.

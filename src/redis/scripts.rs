@@ -50,15 +50,21 @@ impl Scripts {
             release: script!("call", "release"),
             holder: script!("holder"),
             force_release: script!("call", "force_release"),
-            renew: script!("renew"),
+            renew: script!("steps", "renew"),
             take_free: script!("take_free"),
             queues: [
                 queue_scripts!("fair", "fair_kind"),
                 queue_scripts!("read_write", "read_write_kind"),
                 QueueScripts {
-                    acquire: script!("permits_kind", "queue", "permits", "permits_acquire"),
-                    release: script!("permits_kind", "queue", "permits", "permits_release"),
-                    force_release: script!("permits_kind", "queue", "permits", "permits_force_release"),
+                    acquire: script!("permits_kind", "steps", "queue", "permits", "permits_acquire"),
+                    release: script!("permits_kind", "steps", "queue", "permits", "permits_release"),
+                    force_release: script!(
+                        "permits_kind",
+                        "steps",
+                        "queue",
+                        "permits",
+                        "permits_force_release"
+                    ),
                 },
             ],
             read_free: script!("read_free"),

@@ -10,21 +10,19 @@ fn clients() -> [LockClient; 2] {
     [LockClient::new(local.clone()), LockClient::new(local)]
 }
 
+permits::over_two_clients! { ((), clients()) =>
+    each_handle_keeps_its_own_capacity
+    permits_are_listed_forced_and_forgotten
+    client_waits_for_permits_at_its_end
+    ended_leases_serve_all_waiters_that_fit
+    forced_release_serves_all_waiters_that_fit
+    waiters_are_served_in_order_and_whole
+    waiter_that_leaves_lets_the_next_go_on
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn holds_never_exceed_the_capacity() {
     permits::holds_never_exceed_the_capacity(&clients(), 100, 50).await;
-}
-
-#[tokio::test]
-async fn waiters_are_served_in_order_and_whole() {
-    let [one, other] = clients();
-    permits::waiters_are_served_in_order_and_whole(&one, &other).await;
-}
-
-#[tokio::test]
-async fn each_handle_keeps_its_own_capacity() {
-    let [one, other] = clients();
-    permits::each_handle_keeps_its_own_capacity(&one, &other).await;
 }
 
 #[tokio::test]
@@ -33,38 +31,8 @@ async fn bad_requests_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn waiter_that_leaves_lets_the_next_go_on() {
-    let [one, other] = clients();
-    permits::waiter_that_leaves_lets_the_next_go_on(&one, &other).await;
-}
-
-#[tokio::test]
-async fn permits_are_listed_forced_and_forgotten() {
-    let [one, other] = clients();
-    permits::permits_are_listed_forced_and_forgotten(&one, &other).await;
-}
-
-#[tokio::test]
 async fn unpolled_waiters_give_way() {
     permits::unpolled_waiters_give_way(&clients()[0], 100).await;
-}
-
-#[tokio::test]
-async fn client_waits_for_permits_at_its_end() {
-    let [one, other] = clients();
-    permits::client_waits_for_permits_at_its_end(&one, &other).await;
-}
-
-#[tokio::test]
-async fn ended_leases_serve_all_waiters_that_fit() {
-    let [one, other] = clients();
-    permits::ended_leases_serve_all_waiters_that_fit(&one, &other).await;
-}
-
-#[tokio::test]
-async fn forced_release_serves_all_waiters_that_fit() {
-    let [one, other] = clients();
-    permits::forced_release_serves_all_waiters_that_fit(&one, &other).await;
 }
 
 #[tokio::test]

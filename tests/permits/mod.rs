@@ -13,6 +13,20 @@ crate::waiting::waiting_for!(Duration::from_secs(60));
 
 const SHORT: Duration = Duration::from_millis(100);
 
+/// Makes a test of each function over two clients; `$clients` also returns what they need to live.
+macro_rules! over_two_clients {
+    ($clients:expr => $($name:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                let (_needed, [one, other]) = $clients;
+                crate::permits::$name(&one, &other).await;
+            }
+        )*
+    };
+}
+pub(crate) use over_two_clients;
+
 type Waiter = Pin<Box<dyn Future<Output = Result<PermitGuard, LockError>> + Send>>;
 
 /// Begins to wait for permits, and waits until the store has queued the acquisition.

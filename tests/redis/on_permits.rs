@@ -26,6 +26,14 @@ async fn keys(server: &RedisServer) -> usize {
     run(server, "DBSIZE").await
 }
 
+permits::over_two_clients! { clients().await =>
+    each_handle_keeps_its_own_capacity
+    permits_are_listed_forced_and_forgotten
+    client_waits_for_permits_at_its_end
+    ended_leases_serve_all_waiters_that_fit
+    forced_release_serves_all_waiters_that_fit
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn holds_never_exceed_the_capacity() {
     let (server, clients) = clients().await;
@@ -38,12 +46,6 @@ async fn waiters_are_served_in_order_and_whole() {
     let (server, [one, other]) = clients().await;
     permits::waiters_are_served_in_order_and_whole(&one, &other).await;
     eventually("no key left", async || keys(&server).await == 0).await;
-}
-
-#[tokio::test]
-async fn each_handle_keeps_its_own_capacity() {
-    let (_server, [one, other]) = clients().await;
-    permits::each_handle_keeps_its_own_capacity(&one, &other).await;
 }
 
 #[tokio::test]
@@ -60,21 +62,9 @@ async fn waiter_that_leaves_lets_the_next_go_on() {
 }
 
 #[tokio::test]
-async fn permits_are_listed_forced_and_forgotten() {
-    let (_server, [one, other]) = clients().await;
-    permits::permits_are_listed_forced_and_forgotten(&one, &other).await;
-}
-
-#[tokio::test]
 async fn unpolled_waiters_give_way() {
     let (_server, [one, _]) = clients().await;
     permits::unpolled_waiters_give_way(&one, 40).await;
-}
-
-#[tokio::test]
-async fn client_waits_for_permits_at_its_end() {
-    let (_server, [one, other]) = clients().await;
-    permits::client_waits_for_permits_at_its_end(&one, &other).await;
 }
 
 #[tokio::test]
@@ -153,18 +143,6 @@ async fn semaphore_of_redissons_is_refused_with_advice() {
     assert!(!error.is_retryable(), "{error}");
     assert_eq!(run::<String>(&server, "GET jobs").await, "3");
     println!("{error}");
-}
-
-#[tokio::test]
-async fn ended_leases_serve_all_waiters_that_fit() {
-    let (_server, [one, other]) = clients().await;
-    permits::ended_leases_serve_all_waiters_that_fit(&one, &other).await;
-}
-
-#[tokio::test]
-async fn forced_release_serves_all_waiters_that_fit() {
-    let (_server, [one, other]) = clients().await;
-    permits::forced_release_serves_all_waiters_that_fit(&one, &other).await;
 }
 
 #[tokio::test]

@@ -327,12 +327,17 @@ fn over_redis(options: &CommandLine) -> Vec<Curve> {
         &[1, 8, 64, 512],
         |readers| vec![("latchwork", [woken_readers(&server, readers)])],
     ));
-    let named = PERMITS_CURVES;
     all.extend(curves(
         options,
-        named,
+        [
+            ("semaphore over Redis: holds", "holds a second"),
+            ("commands of a hold", "commands"),
+            ("99th percentile of the waits", "ms"),
+            ("longest wait for a permit", "ms"),
+            ("CPU time of the server for a hold", "µs"),
+        ],
         "tasks of 4 clients, for 10 permits that each holds for 2 ms",
-        &TASKS,
+        &[10, 100, 1000],
         |tasks| {
             vec![
                 permits::<NamedSemaphore>(&mut server, tasks, time),
@@ -344,16 +349,6 @@ fn over_redis(options: &CommandLine) -> Vec<Curve> {
     all
 }
 
-const TASKS: [usize; 3] = [10, 100, 1000];
-
-const PERMITS_CURVES: [(&str, &str); 5] = [
-    ("semaphore over Redis: holds", "holds a second"),
-    ("commands of a hold", "commands"),
-    ("99th percentile of the waits", "ms"),
-    ("longest wait for a permit", "ms"),
-    ("CPU time of the server for a hold", "µs"),
-];
-
 /// Holds of a semaphore's permits, by tasks that come again at once.
 fn permits<S: Semaphore>(server: &mut Server, tasks: usize, time: Duration) -> Point<5> {
     const CLIENTS: usize = 4;
@@ -361,7 +356,7 @@ fn permits<S: Semaphore>(server: &mut Server, tasks: usize, time: Duration) -> P
     let (runtime, url) = (benches::lock::runtime(), server.url());
     let commands = |server: &mut Server| {
         let calls = server.calls();
-        ["evalsha", "zrem", "lpush", "blpop"].map(|name| calls.get(name).copied().unwrap_or_default())
+        S::COMMANDS.iter().filter_map(|name| calls.get(*name)).sum::<u64>()
     };
     let (before, spent) = (commands(server), server.spent());
     let (took, mut waits) = runtime.block_on(async {
@@ -390,19 +385,17 @@ fn permits<S: Semaphore>(server: &mut Server, tasks: usize, time: Duration) -> P
     });
     drop(runtime);
     let (after, used) = (commands(server), server.spent() - spent);
-    // Scripts call commands, too, and are counted as one command.
-    let calls = |at: usize| (after[at] - before[at]) as f64;
-    let sent = match S::NAME {
-        "latchwork" => calls(0),
-        "blpop" => calls(2) + calls(3),
-        _ => calls(0) + calls(1),
-    };
     let _: String = server.control(&["FLUSHALL"]);
     waits.sort_by(f64::total_cmp);
     let holds = waits.len() as f64;
     let [p99, longest] = [waits.len() * 99 / 100, waits.len() - 1].map(|at| waits[at]);
-    let figures =
-        [holds / took.as_secs_f64(), sent / holds, p99, longest, used.cpu.as_secs_f64() * 1e6 / holds];
+    let figures = [
+        holds / took.as_secs_f64(),
+        (after - before) as f64 / holds,
+        p99,
+        longest,
+        used.cpu.as_secs_f64() * 1e6 / holds,
+    ];
     (S::NAME, figures)
 }
 

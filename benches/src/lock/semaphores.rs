@@ -16,6 +16,9 @@ pub trait Semaphore: Send + Sync + Sized + 'static {
     /// The row's name.
     const NAME: &'static str;
 
+    /// Commands that a client sends, as the server counts them: no script runs a further one of these.
+    const COMMANDS: &'static [&'static str];
+
     /// One permit.
     type Permit: Send;
 
@@ -31,6 +34,7 @@ pub trait Semaphore: Send + Sync + Sized + 'static {
 
 impl Semaphore for NamedSemaphore {
     const NAME: &'static str = "latchwork";
+    const COMMANDS: &'static [&'static str] = &["evalsha"];
     type Permit = PermitGuard;
 
     async fn connect(url: &str, name: &str, permits: u32) -> Self {
@@ -59,6 +63,7 @@ pub struct Tokens {
 
 impl Semaphore for Tokens {
     const NAME: &'static str = "blpop";
+    const COMMANDS: &'static [&'static str] = &["blpop", "lpush"];
     type Permit = ();
 
     async fn connect(url: &str, name: &str, permits: u32) -> Self {
@@ -113,6 +118,7 @@ return 1";
 
 impl Semaphore for Polled {
     const NAME: &'static str = "polled set";
+    const COMMANDS: &'static [&'static str] = &["evalsha", "zrem"];
     type Permit = String;
 
     async fn connect(url: &str, name: &str, permits: u32) -> Self {

@@ -126,6 +126,13 @@ pub struct Permits {
     pub capacity: u32,
 }
 
+/// One permit of one: the permits of a request that names none.
+impl Default for Permits {
+    fn default() -> Self {
+        Self { count: 1, capacity: 1 }
+    }
+}
+
 /// A position in the store's queue of a name.
 ///
 /// # Examples

@@ -41,11 +41,9 @@ function found(id)
     return lock
 end
 
--- The time (us) at which a lease of `millis` ends, in steps of a 64th of the lease and of 100 ms at most: one
--- look at all leases takes out those of a step.
+-- The time (us) at which a lease of `millis` ends.
 local function ends_by(millis)
-    local step = math.max(1, math.min(100, math.floor(millis / 64))) * 1000
-    return math.ceil(end_in(tonumber(millis)) / step) * step
+    return in_steps(end_in(tonumber(millis)), millis)
 end
 
 -- Leases `lock.permits` to the id until `ends`, and writes `used`.

@@ -16,10 +16,7 @@ if lock.own then
 elseif queued then
     dequeue({ id })
 end
-local _, more = nil, nil
-if queued then
-    _, more = serve(lock, '', math.huge)
-end
+local more = queued and select(2, serve(lock, '', math.huge))
 if lock.changed and lock.used == 0 then
     redis.call('del', KEYS[1])
 elseif lock.changed then

@@ -33,9 +33,7 @@ for i = 1, #KEYS, each do
         -- See `end_in` in queue.lua.
         local later = (math.floor(now / 1000) + lease + 1) * 1000
         if is_semaphore then
-            -- See `ends_by` in permits.lua.
-            local step = math.max(1, math.min(100, math.floor(lease / 64))) * 1000
-            later = math.ceil(later / step) * step
+            later = in_steps(later, lease)
         end
         if tonumber(ends) <= now then
             held = false

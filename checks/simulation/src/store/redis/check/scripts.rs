@@ -22,7 +22,7 @@ const ACQUIRE: &str = script!("acquire.lua");
 const RELEASE: &str = script!("release.lua");
 const HOLDER: &str = script!("holder.lua");
 const FORCE_RELEASE: &str = script!("force_release.lua");
-const RENEW: &str = script!("renew.lua");
+const RENEW: &str = of!("steps.lua" "renew.lua");
 const FAIR_ACQUIRE: &str = of!("fair_kind.lua" "queue.lua" "fair.lua" "queue_acquire.lua");
 const FAIR_RELEASE: &str = of!("fair_kind.lua" "hand_off.lua" "queue.lua" "fair.lua" "queue_release.lua");
 const FAIR_FORCE_RELEASE: &str = of!("fair_kind.lua" "queue.lua" "fair.lua" "queue_force_release.lua");
@@ -35,10 +35,12 @@ const READ_ACQUIRE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua
 const READ_RELEASE: &str = of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_release.lua");
 const READ_WRITE_HOLDERS: &str =
     of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_write_holders.lua");
-const PERMITS_ACQUIRE: &str = of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_acquire.lua");
-const PERMITS_RELEASE: &str = of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_release.lua");
+const PERMITS_ACQUIRE: &str =
+    of!("permits_kind.lua" "steps.lua" "queue.lua" "permits.lua" "permits_acquire.lua");
+const PERMITS_RELEASE: &str =
+    of!("permits_kind.lua" "steps.lua" "queue.lua" "permits.lua" "permits_release.lua");
 const PERMITS_FORCE_RELEASE: &str =
-    of!("permits_kind.lua" "queue.lua" "permits.lua" "permits_force_release.lua");
+    of!("permits_kind.lua" "steps.lua" "queue.lua" "permits.lua" "permits_force_release.lua");
 const PERMITS_HOLDERS: &str = script!("permits_holders.lua");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
