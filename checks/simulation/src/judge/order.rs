@@ -5,9 +5,8 @@
 //! when they began to wait. `Lock::try_lock` does not overtake a waiter." And of read-write locks: "Writers
 //! have the lock in the order in which they began to wait". And of plain ones: "Within a process waiters are
 //! served first in, first out, and newcomers queue behind them". And of semaphores: "First come, first
-//! served, in all processes: an acquisition waits behind all earlier ones, also behind one that asks for more
-//! permits than are free." But: "A client queues 32 acquisitions of a name at the store; further ones wait in
-//! the process, in order."
+//! served, over all processes, also behind an acquisition that asks for more permits than are free. […]
+//! Except: a client queues 32 acquisitions of a name at the store".
 
 use std::collections::BTreeMap;
 
