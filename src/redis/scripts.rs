@@ -57,7 +57,14 @@ impl Scripts {
                 queue_scripts!("read_write", "read_write_kind"),
                 QueueScripts {
                     acquire: script!("permits_kind", "steps", "queue", "permits", "permits_acquire"),
-                    release: script!("permits_kind", "steps", "queue", "permits", "permits_release"),
+                    release: script!(
+                        "permits_kind",
+                        "steps",
+                        "permits_hand_off",
+                        "queue",
+                        "permits",
+                        "permits_release"
+                    ),
                     force_release: script!(
                         "permits_kind",
                         "steps",

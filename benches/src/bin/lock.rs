@@ -43,7 +43,7 @@ struct CommandLine {
 }
 
 fn names() -> Vec<&'static str> {
-    SCENARIOS.iter().map(|scenario| scenario.name).chain([others::NAME]).collect()
+    SCENARIOS.iter().map(|scenario| scenario.name).chain(others::SCENARIOS.map(|(name, _)| name)).collect()
 }
 
 fn main() {
@@ -59,16 +59,20 @@ fn main() {
     let mut measurements = Vec::new();
     for _ in 0..options.repeat {
         let mut all = Measurement::default();
-        for scenario in SCENARIOS {
-            if options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == scenario.name) {
-                eprintln!("{} ...", scenario.name);
-                all = all.and((scenario.measure)(&mut server, options.rounds.into()));
+        let is_wanted = |scenario: &str| {
+            let named = &options.scenarios;
+            let is_wanted = named.is_empty() || named.iter().any(|name| name == scenario);
+            if is_wanted {
+                eprintln!("{scenario} ...");
             }
+            is_wanted
+        };
+        for scenario in SCENARIOS.iter().filter(|scenario| is_wanted(scenario.name)) {
+            all = all.and((scenario.measure)(&mut server, options.rounds.into()));
         }
-        if options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == others::NAME) {
-            eprintln!("{} ...", others::NAME);
-            let peers = others::peers(options.redisson.as_deref(), options.python.as_deref());
-            all = all.and(others::measure(&mut server, options.rounds.into(), peers));
+        for (name, kind) in others::SCENARIOS.into_iter().filter(|(name, _)| is_wanted(name)) {
+            let peers = others::peers(kind, options.redisson.as_deref(), options.python.as_deref());
+            all = all.and(others::measure((name, kind), &mut server, options.rounds.into(), peers));
         }
         measurements.push(all);
     }

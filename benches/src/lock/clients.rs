@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use self::bare::Bare;
 pub use self::blpop::Blpop;
-pub use self::latchwork::{Latchwork, LatchworkFair, LatchworkRead, LatchworkWrite};
+pub use self::latchwork::{Latchwork, LatchworkFair, LatchworkRead, LatchworkWrite, TwoNames, TwoPermits};
 pub use self::raw::Raw;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;

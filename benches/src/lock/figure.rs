@@ -203,6 +203,8 @@ fn in_words(scenario: &str) -> &str {
         "read_write" => "read-write lock",
         "watched" => "10 000 renewed locks",
         "others" => "2 processes of 4 threads, without pauses",
+        "others_permits" => "2 processes of 4 threads, a semaphore of 2 permits",
+        "others_names" => "2 processes of 4 threads, two names at once",
         other => other,
     }
 }

@@ -18,7 +18,8 @@
 //! | `stop` | ends the tasks | |
 //!
 //! Further answers are `other-kind` and `upgrade`, for the typed errors, and `error …`. Kinds: `plain`,
-//! `fenced`, `fair`, `read`, `write`; Redisson's `spin`.
+//! `fenced`, `fair`, `read`, `write`; Redisson's `spin`; `multi`, two plain locks at once (`lock`, `try`,
+//! `unlock`).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 use defects::twin::{OfThread, Twin, Twinned};
 use fleet::{READY, answer, orders};
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lease, LockClient, LockError, LockOptions, Owner};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, MultiGuard, Owner};
 use latchwork_conformance::Intercept;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -61,7 +62,10 @@ async fn obey(options: &Orders, mut lines: UnboundedReceiver<(String, String)>) 
         let thread = threads.entry(name).or_insert_with_key(|name| {
             let (to, from) = unbounded_channel();
             let (client, owner, stops) = (client.clone(), client.owner(), stops.clone());
-            tokio::spawn(Thread { client, owner, guards: HashMap::new(), stops }.obey(name.clone(), from));
+            tokio::spawn(
+                Thread { client, owner, guards: HashMap::new(), pairs: HashMap::new(), stops }
+                    .obey(name.clone(), from),
+            );
             to
         });
         thread.send(said).expect("its task lives as long as we do");
@@ -92,6 +96,8 @@ struct Thread {
     owner: Owner,
     /// By kind and name.
     guards: HashMap<(String, String), Vec<Guard>>,
+    /// Guards of two plain locks, by name.
+    pairs: HashMap<String, MultiGuard>,
     stops: watch::Receiver<bool>,
 }
 
@@ -119,6 +125,9 @@ impl Thread {
 
     async fn act(&mut self, words: &[&str]) -> Result<String, LockError> {
         let &[verb, kind, name, ref rest @ ..] = words else { return Ok("error no such line".to_owned()) };
+        if kind == "multi" {
+            return self.act_on_two(verb, name, rest).await;
+        }
         let lock = match kind {
             "plain" => self.client.get_lock(name),
             "fenced" => self.client.get_lock(name).map(|lock| lock.fenced()),
@@ -164,6 +173,33 @@ impl Thread {
             }
             _ => format!("error no such verb: {verb}"),
         })
+    }
+
+    async fn act_on_two(&mut self, verb: &str, name: &str, rest: &[&str]) -> Result<String, LockError> {
+        let of_owner = |lock: Lock| lock.owned_by(&self.owner);
+        let [one, two] = ["a", "b"].map(|it| self.client.get_lock(&format!("{name}:{it}")).map(of_owner));
+        let both = self.client.get_multi_lock([&one?, &two?])?;
+        let guard = match verb {
+            "lock" => Some(both.lock().await?),
+            "try" => {
+                let wait = Duration::from_millis(rest[0].parse().expect("the text is a number"));
+                both.try_lock_for(wait, Lease::Watched).await?
+            }
+            _ => {
+                return match self.pairs.remove(name) {
+                    Some(guard) => guard.unlock().await.map(|()| "done".to_owned()),
+                    None => Ok("not-held".to_owned()),
+                };
+            }
+        };
+        Ok(match guard {
+            Some(guard) => {
+                self.pairs.insert(name.to_owned(), guard);
+                "got"
+            }
+            None => "held",
+        }
+        .to_owned())
     }
 
     fn got(&mut self, kind: &str, guard: Guard) -> String {

@@ -319,6 +319,7 @@ impl Act<'_> {
         let (role, asked) = self.tell(role, words);
         let channel = match (role.side, role.kind) {
             (_, "spin") => None,
+            (_, "multi") => Some(format!("redisson_lock__channel:{{{}:a}}*", self.name)),
             // Each client has its own channel.
             (Side::Ours, "fair") => Some(format!("{0}:latchwork:{{{0}}}:fair_grant:*", self.name)),
             (_, "read" | "write") => Some(format!("redisson_rwlock:{{{}}}", self.name)),

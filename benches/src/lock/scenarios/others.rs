@@ -1,7 +1,7 @@
 //! Locks of other crates and languages beside ours: two processes of four threads or tasks each, which always
 //! want the lock, and hold it for a millisecond at most.
 //!
-//! Each process is sent `pace plain NAME MS TURN`, and answers `waited NSxTIMES …`, as in `checks/interop`.
+//! Each process is sent `pace KIND NAME MS TURN`, and answers `waited NSxTIMES …`, as in `checks/interop`.
 
 use std::fs;
 use std::path::Path;
@@ -13,15 +13,17 @@ use fleet::{Member, READY, answer, java, orders, this_program};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
-use super::super::clients::Client;
+use super::super::clients::{Client, Latchwork, TwoNames, TwoPermits};
 use super::super::figure::{self, Measurement, Rows};
 use super::super::monitor::Monitor;
 use super::super::server::Server;
 use super::there_and_back;
 use crate::{each_client, each_client_beside};
 
-/// The scenario's name.
-pub const NAME: &str = "others";
+/// The scenarios, each with the kind of lock that its players are told: all peers with a plain lock; a
+/// semaphore of two permits, and two plain locks at once, beside Redisson's.
+pub const SCENARIOS: [(&str, &str); 3] =
+    [("others", "plain"), ("others_permits", "permits"), ("others_names", "multi")];
 
 const PROCESSES: usize = 2;
 const THREADS: usize = 4;
@@ -37,22 +39,26 @@ pub struct Peer {
     command: Command,
 }
 
-/// The peers that can run here. Prints which cannot.
-pub fn peers(redisson: Option<&Path>, python: Option<&Path>) -> Vec<Peer> {
-    let ours = |name| Peer { name, command: this_program(["--player", name]) };
-    let mut peers: Vec<Peer> = each_client!(named()).into_iter().chain(["fair"]).map(ours).collect();
+/// The peers with this kind of lock that can run here. Prints which cannot.
+pub fn peers(kind: &str, redisson: Option<&Path>, python: Option<&Path>) -> Vec<Peer> {
+    let player = |name, client: &str| Peer { name, command: this_program(["--player", client]) };
+    let mut peers = match kind {
+        "permits" => vec![player(Latchwork::NAME, TwoPermits::NAME)],
+        "multi" => vec![player(Latchwork::NAME, TwoNames::NAME)],
+        _ => each_client!(named()).into_iter().chain(["fair"]).map(|name| player(name, name)).collect(),
+    };
     match redisson {
         Some(directory) => peers.push(Peer { name: "redisson", command: java(directory, "Player") }),
-        None => eprintln!("{NAME}: redisson is left out"),
+        None => eprintln!("redisson is left out"),
     }
-    match python {
+    match python.filter(|_| kind == "plain") {
         Some(modules) => {
             let script = include_str!("../clients/python_redis_lock.py");
             let mut command = Command::new("python3");
             command.args(["-c", script]).env("PYTHONPATH", modules);
             peers.push(Peer { name: "python", command });
         }
-        None => eprintln!("{NAME}: python-redis-lock is left out"),
+        None => eprintln!("python-redis-lock is left out"),
     }
     peers
 }
@@ -62,8 +68,13 @@ fn named<C: Client>() -> &'static str {
 }
 
 /// Runs the scenario. Panics if a peer's process fails.
-pub fn measure(server: &mut Server, rounds: usize, peers: Vec<Peer>) -> Measurement {
-    let mut rows: Vec<Row> = peers.into_iter().map(|peer| Row::start(peer, server)).collect();
+pub fn measure(
+    (name, kind): (&'static str, &'static str),
+    server: &mut Server,
+    rounds: usize,
+    peers: Vec<Peer>,
+) -> Measurement {
+    let mut rows: Vec<Row> = peers.into_iter().map(|peer| Row::start(peer, kind, server)).collect();
     for row in &mut rows {
         // Twice: a just-in-time compiler has to warm up.
         row.round(TIME);
@@ -81,7 +92,7 @@ pub fn measure(server: &mut Server, rounds: usize, peers: Vec<Peer>) -> Measurem
             row.client_cpu += row.cpu() - client_before;
         });
     }
-    let mut all = Rows::new(NAME, rows, |row| format!("{NAME}: {} took {} turns", row.name, row.turns()));
+    let mut all = Rows::new(name, rows, |row| format!("{name}: {} took {} turns", row.name, row.turns()));
     all.push("turns a second", 0, None, |row| row.turns() as f64 / row.time.as_secs_f64());
     all.push("wait p50, ms", 2, None, |row| row.millis(0.5));
     all.push("wait p95, ms", 2, None, |row| row.millis(0.95));
@@ -103,6 +114,7 @@ fn server_cpu(server: &mut Server) -> f64 {
 
 struct Row {
     name: &'static str,
+    kind: &'static str,
     processes: Vec<Member>,
     waits: Histogram<u64>,
     by_thread: Vec<u64>,
@@ -119,7 +131,7 @@ impl figure::Row for Row {
 }
 
 impl Row {
-    fn start(peer: Peer, server: &Server) -> Self {
+    fn start(peer: Peer, kind: &'static str, server: &Server) -> Self {
         let processes = (0..PROCESSES).map(|_| {
             let mut command = Command::new(peer.command.get_program());
             command.args(peer.command.get_args()).arg(server.url());
@@ -136,6 +148,7 @@ impl Row {
         let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sensible bounds");
         Self {
             name: peer.name,
+            kind,
             processes,
             waits,
             by_thread: vec![0; PROCESSES * THREADS],
@@ -147,8 +160,8 @@ impl Row {
     }
 
     fn round(&mut self, time: Duration) {
-        let name = format!("{NAME}:{}", self.name);
-        let said = format!("pace plain {name} {} {TURN}", time.as_millis());
+        let Self { name, kind, .. } = self;
+        let said = format!("pace {kind} {kind}:{name} {} {TURN}", time.as_millis());
         let threads = self.processes.iter().flat_map(|process| (0..THREADS).map(move |it| (process, it)));
         let asked: Vec<_> =
             threads.map(|(process, thread)| process.begin(&thread.to_string(), &said)).collect();
@@ -205,6 +218,7 @@ fn cpu(process: &Member) -> f64 {
 pub fn be_player(client: &str, url: &str) {
     let mut players = Vec::from(each_client!(player()));
     players.extend(each_client_beside!(LatchworkFair, player()));
+    players.extend([player::<TwoPermits>(), player::<TwoNames>()]);
     let (_, play) = players.into_iter().find(|(name, _)| *name == client).expect("a client's name");
     play(url);
 }
@@ -223,7 +237,7 @@ fn play<C: Client>(url: &str) {
         answer(READY, C::NAME);
         while let Some((thread, said)) = told.recv().await {
             let words: Vec<&str> = said.split(' ').collect();
-            let ["pace", "plain", name, millis, turn] = words[..] else { panic!("{said:?}") };
+            let ["pace", _, name, millis, turn] = words[..] else { panic!("{said:?}") };
             let client = match &connected {
                 Some(client) => Arc::clone(client),
                 None => Arc::clone(connected.insert(Arc::new(C::connect(url, name).await))),

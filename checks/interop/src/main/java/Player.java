@@ -18,6 +18,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.RedisException;
 import org.redisson.client.codec.StringCodec;
@@ -95,6 +96,9 @@ public final class Player {
             if (words[1].equals("play")) {
                 return play(words[2], Integer.parseInt(words[4]));
             }
+            if (words[2].equals("permits")) {
+                return pacePermits(words[3], Long.parseLong(words[4]), Long.parseLong(words[5]));
+            }
             return obey(words[1], lock(words[2], words[3]), words);
         } catch (IllegalMonitorStateException error) {
             return "not-held";
@@ -111,6 +115,7 @@ public final class Player {
             case "spin": return redisson.getSpinLock(name);
             case "read": return redisson.getReadWriteLock(name).readLock();
             case "write": return redisson.getReadWriteLock(name).writeLock();
+            case "multi": return redisson.getMultiLock(redisson.getLock(name + ":a"), redisson.getLock(name + ":b"));
             default: throw new IllegalArgumentException("no such kind: " + kind);
         }
     }
@@ -262,13 +267,35 @@ public final class Player {
 
     /** Takes turns of up to {@code turn} ms for {@code millis}; returns the waits in ns, with counts. */
     private static String pace(RLock lock, long millis, long turn) throws InterruptedException {
+        return pace(millis, turn, () -> {
+            lock.lock();
+            return lock::unlock;
+        });
+    }
+
+    /** As {@code pace}, with a semaphore of two permits. */
+    private String pacePermits(String name, long millis, long turn) throws InterruptedException {
+        RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+        semaphore.trySetPermits(2);
+        return pace(millis, turn, () -> {
+            String id = semaphore.acquire(watchdogMillis, TimeUnit.MILLISECONDS);
+            return () -> semaphore.release(id);
+        });
+    }
+
+    private interface Acquire {
+        /** Waits for a turn, and returns its end. */
+        Runnable call() throws InterruptedException;
+    }
+
+    private static String pace(long millis, long turn, Acquire acquire) throws InterruptedException {
         Map<Long, Integer> waits = new TreeMap<>();
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
         for (long begun = System.nanoTime(); begun < end; begun = System.nanoTime()) {
-            lock.lock();
+            Runnable release = acquire.call();
             waits.merge(rounded(System.nanoTime() - begun), 1, Integer::sum);
             pause(turn);
-            lock.unlock();
+            release.run();
         }
         StringBuilder answer = new StringBuilder("waited");
         waits.forEach((wait, times) -> answer.append(' ').append(wait).append('x').append(times));
