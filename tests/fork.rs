@@ -253,6 +253,28 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
 }
 
+/// More waiters than the client queues at the store: some wait for a place at the semaphore's gate.
+#[test]
+fn child_of_a_parent_that_waits_for_permits_is_told_so_by_each_call() {
+    let client = LockClient::local();
+    let jobs = client.get_semaphore("jobs", 1).unwrap();
+    let held = ready(jobs.acquire()).unwrap();
+    let mut waiting: Vec<_> = (0..40).map(|_| Box::pin(jobs.acquire())).collect();
+    assert!(waiting.iter_mut().all(|waiter| poll(waiter.as_mut()).is_pending()));
+    let status = forked(|| {
+        let refused = [
+            ready(jobs.try_acquire()).err(),
+            ready(jobs.acquire()).err(),
+            ready(jobs.usage()).err(),
+            ready(held.ensure_held()).err(),
+            ready(held.release()).err(),
+        ];
+        drop(waiting);
+        i32::from(!refused.iter().all(|error| matches!(error, Some(LockError::Forked))))
+    });
+    assert_eq!(status, 0, "expected each call of the child to end with status 0, told of the fork");
+}
+
 /// The parent's clock would report an expired lease.
 #[test]
 fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {

@@ -27,10 +27,14 @@ pub(super) struct QueueScripts {
     pub(super) force_release: Script,
 }
 
-/// Joins files to a script. The scripts of a kind: the kind's constants, perhaps the most frequent releases,
+/// Joins files to a script. The scripts of a kind: the kind's constants, perhaps the most frequent calls,
 /// which need no functions, the common functions, the kind's functions, and the script.
 macro_rules! script {
     ($($part:expr),+) => { Script::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+)) };
+}
+
+macro_rules! permits_script {
+    ($($part:literal),+) => { script!("permits_kind", "steps", $($part),+) };
 }
 
 macro_rules! queue_scripts {
@@ -56,22 +60,9 @@ impl Scripts {
                 queue_scripts!("fair", "fair_kind"),
                 queue_scripts!("read_write", "read_write_kind"),
                 QueueScripts {
-                    acquire: script!("permits_kind", "steps", "queue", "permits", "permits_acquire"),
-                    release: script!(
-                        "permits_kind",
-                        "steps",
-                        "permits_hand_off",
-                        "queue",
-                        "permits",
-                        "permits_release"
-                    ),
-                    force_release: script!(
-                        "permits_kind",
-                        "steps",
-                        "queue",
-                        "permits",
-                        "permits_force_release"
-                    ),
+                    acquire: permits_script!("permits_enqueue", "queue", "permits", "permits_acquire"),
+                    release: permits_script!("permits_hand_off", "queue", "permits", "permits_release"),
+                    force_release: permits_script!("queue", "permits", "permits_force_release"),
                 },
             ],
             read_free: script!("read_free"),
