@@ -173,6 +173,13 @@ pub(crate) enum Op {
         #[serde(default, skip_serializing_if = "is_default")]
         care: Care,
     },
+    /// Of several names at once; a program's names may give two of one name, which is refused.
+    AcquireAll {
+        locks: Vec<Which>,
+        how: How,
+        #[serde(default, skip_serializing_if = "is_default")]
+        care: Care,
+    },
     Extend {
         hold: usize,
         #[serde(with = "time")]
@@ -237,6 +244,17 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// The locks that the operation names.
+    pub(crate) fn locks(&self) -> &[Which] {
+        match self {
+            Self::Acquire { lock, .. } | Self::ForceUnlock { lock, .. } | Self::Ask { lock, .. } => {
+                std::slice::from_ref(lock)
+            }
+            Self::AcquireAll { locks, .. } => locks,
+            _ => &[],
+        }
+    }
+
     pub(crate) fn waker(&self) -> WakerKind {
         self.care().map_or(WakerKind::Plain, |care| care.waker)
     }
@@ -244,6 +262,7 @@ impl Op {
     pub(crate) fn care(&self) -> Option<&Care> {
         match self {
             Self::Acquire { care, .. }
+            | Self::AcquireAll { care, .. }
             | Self::Extend { care, .. }
             | Self::Unlock { care, .. }
             | Self::UnlockByOwner { care }
@@ -289,6 +308,17 @@ pub(crate) enum How {
         #[serde(with = "time::option")]
         lease: Option<Nanos>,
     },
+}
+
+impl How {
+    /// The requested lease; absent if watched.
+    pub(crate) fn lease(&self) -> Option<Nanos> {
+        match self {
+            Self::Leased(lease) => Some(*lease),
+            Self::TryFor { lease, .. } => *lease,
+            Self::Lock | Self::Try => None,
+        }
+    }
 }
 
 /// How an operation's future is polled and dropped.
@@ -346,13 +376,8 @@ impl Program {
     /// Returns the locks that operations name, each once, sorted.
     pub(crate) fn locks(&self) -> Vec<Which> {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
-        let mut locks: Vec<Which> = operations
-            .filter_map(|operation| match operation {
-                Op::Acquire { lock, .. } | Op::ForceUnlock { lock, .. } | Op::Ask { lock, .. } => Some(*lock),
-                _ => None,
-            })
-            .filter(|lock| lock.name < self.names.len())
-            .collect();
+        let mut locks: Vec<Which> =
+            operations.flat_map(Op::locks).copied().filter(|lock| lock.name < self.names.len()).collect();
         locks.sort();
         locks.dedup();
         locks
@@ -399,8 +424,8 @@ impl Program {
     pub(crate) fn longest_lease(&self) -> Nanos {
         let operations = self.processes.iter().flat_map(|plan| &plan.tasks).flatten();
         let leases = operations.map(|operation| match operation {
-            Op::Acquire { how: How::Leased(lease), .. } | Op::Extend { lease, .. } => *lease,
-            Op::Acquire { how: How::TryFor { lease, .. }, .. } => lease.unwrap_or(0),
+            Op::Extend { lease, .. } => *lease,
+            Op::Acquire { how, .. } | Op::AcquireAll { how, .. } => how.lease().unwrap_or(0),
             _ => 0,
         });
         let watched = self.processes.iter().map(|plan| plan.options.watchdog_timeout());

@@ -198,7 +198,8 @@ fn simplify(operation: &mut Op, part: usize) {
         (0, Op::Acquire { fenced, .. }) => *fenced = false,
         (1, Op::Acquire { owner, .. }) => *owner = None,
         (3, Op::Acquire { permits, .. }) => permits.count = permits.count.min(1),
-        (2, Op::Acquire { how, .. }) => *how = simpler(how),
+        (2, Op::Acquire { how, .. } | Op::AcquireAll { how, .. }) => *how = simpler(how),
+        (3, Op::AcquireAll { locks, .. }) => locks.truncate(locks.len().saturating_sub(1).max(1)),
         (
             2,
             Op::Extend { lease: time, .. }
@@ -212,7 +213,9 @@ fn simplify(operation: &mut Op, part: usize) {
             *hold = 0
         }
         (3, Op::EnsureHeld { hold, .. } | Op::Lost { hold, .. } | Op::Run { hold, .. }) => *hold = 0,
-        (4, Op::Acquire { how: how @ How::TryFor { .. }, .. }) => *how = How::Lock,
+        (4, Op::Acquire { how, .. } | Op::AcquireAll { how, .. }) if matches!(how, How::TryFor { .. }) => {
+            *how = How::Lock;
+        }
         (5, operation) => {
             if let Some(care) = care(operation) {
                 *care = Care::default();
@@ -225,6 +228,7 @@ fn simplify(operation: &mut Op, part: usize) {
 fn care(operation: &mut Op) -> Option<&mut Care> {
     match operation {
         Op::Acquire { care, .. }
+        | Op::AcquireAll { care, .. }
         | Op::Extend { care, .. }
         | Op::Unlock { care, .. }
         | Op::UnlockByOwner { care }

@@ -114,6 +114,18 @@ pub(crate) struct Call {
     pub(crate) was_stalled: bool,
 }
 
+impl Call {
+    /// True if the call is about this lock, perhaps beside others.
+    pub(crate) fn is_about(&self, is_it: impl Fn(Which) -> bool) -> bool {
+        self.lock.into_iter().chain(self.op.locks().iter().copied()).any(is_it)
+    }
+
+    /// True if the call acquires several locks at once, in an order and in steps that only the client knows.
+    pub(crate) fn takes_several(&self) -> bool {
+        matches!(self.op, Op::AcquireAll { .. })
+    }
+}
+
 #[allow(dead_code, reason = "judges take of it what they need")]
 #[derive(Debug)]
 pub(crate) enum Event {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::backend::Runtime;
-use latchwork::{Guard, Lock, LockError, Owner};
+use latchwork::{Guard, Lease, Lock, LockError, Owner};
 
 use crate::care::{Callback, Ended, cared};
 use crate::handle::{Handle, Held};
@@ -104,7 +104,12 @@ impl<S: Store> Player<S> {
             Op::Ask { lock, what, care } if lock.name < self.stage.program.names.len() => {
                 self.ask(operation, *lock, *what, care).await;
             }
-            Op::Acquire { .. } | Op::ForceUnlock { .. } | Op::Ask { .. } => {}
+            Op::AcquireAll { locks, how, care }
+                if locks.iter().all(|lock| lock.name < self.stage.program.names.len()) =>
+            {
+                self.acquire_all(operation, locks, how, care).await;
+            }
+            Op::Acquire { .. } | Op::AcquireAll { .. } | Op::ForceUnlock { .. } | Op::Ask { .. } => {}
             Op::UnlockByOwner { care } => self.unlock_by_owner(operation, care).await,
             Op::Shutdown(limit) => self.shut_down(operation, *limit).await,
             Op::DropClient => {
@@ -269,19 +274,69 @@ impl<S: Store> Player<S> {
             How::TryFor { wait, .. } => Some(self.later(*wait)),
         };
         let call = self.called(operation, About { lock: Some(which), hold: None }, due);
-        let lease = match how {
-            How::Leased(lease) => Some(*lease),
-            How::TryFor { lease, .. } => *lease,
-            How::Lock | How::Try => None,
-        };
         let ended = self.cared(&care, Some(&handle), handle.acquire(how, permits.count)).await;
-        match ended {
-            Ended::Dropped => self.answered(Answer::Dropped),
-            Ended::Panicked => self.answered(Answer::Panicked),
-            Ended::Ready(Err(error)) => self.answered(Answer::Failed(error)),
-            Ended::Ready(Ok(None)) => self.answered(Answer::NotGot),
-            Ended::Ready(Ok(Some(guard))) => self.got(&call, (which, permits), guard, lease).await,
+        let got = match ended {
+            Ended::Dropped => return self.answered(Answer::Dropped),
+            Ended::Panicked => return self.answered(Answer::Panicked),
+            Ended::Ready(Err(error)) => return self.answered(Answer::Failed(error)),
+            Ended::Ready(Ok(None)) => return self.answered(Answer::NotGot),
+            Ended::Ready(Ok(Some(guard))) => self.got(&call, (which, permits), guard, how.lease()),
+        };
+        self.answered(Answer::Got(got));
+        // Lets the judges look between two polls.
+        self.stage.world.sleep(1).await;
+    }
+
+    async fn acquire_all(&mut self, operation: &Op, locks: &[Which], how: &How, care: &Care) {
+        let Some(client) = self.stage.client(self.member) else { return };
+        let mut handles = Vec::new();
+        for which in locks {
+            if let Some(Handle::Lock(lock)) = self.handle(*which) {
+                handles.push(lock);
+            }
         }
+        let all = match client.get_multi_lock(&handles) {
+            Ok(all) if handles.len() == locks.len() => all,
+            Ok(_) => return,
+            Err(error) => return self.note(|| format!("refused: {error}")),
+        };
+        let mut care = care.clone();
+        if !self.holds.is_empty() || !self.forgotten.is_empty() {
+            care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
+        }
+        let due = match how {
+            How::TryFor { wait, .. } if *wait > 0 => Some(self.later(*wait)),
+            _ => None,
+        };
+        let call = self.called(operation, About::default(), due);
+        let work = async {
+            Ok(match how {
+                How::Lock => Some(all.lock().await?),
+                How::Leased(lease) => Some(all.lock_with_lease(duration(*lease)).await?),
+                How::Try => all.try_lock().await?,
+                How::TryFor { wait, lease } => {
+                    let lease = lease.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
+                    all.try_lock_for(duration(*wait), lease).await?
+                }
+            })
+        };
+        let guards = match self.cared(&care, None, work).await {
+            Ended::Dropped => return self.answered(Answer::Dropped),
+            Ended::Panicked => return self.answered(Answer::Panicked),
+            Ended::Ready(Err(error)) => return self.answered(Answer::Failed(error)),
+            Ended::Ready(Ok(None)) => return self.answered(Answer::NotGot),
+            Ended::Ready(Ok(Some(guard))) => guard.into_guards(),
+        };
+        let mut locks = locks.to_vec();
+        locks.sort_by(|one, other| {
+            let name = |lock: &Which| &self.stage.program.names[lock.name];
+            name(one).cmp(name(other))
+        });
+        for (guard, lock) in guards.into_iter().zip(locks) {
+            self.got(&call, (lock, Permits::default()), Held::Lock(guard), how.lease());
+        }
+        self.answered(Answer::Done);
+        self.stage.world.sleep(1).await;
     }
 
     fn lock_by(&self, lock: Lock, owner: Option<usize>, fenced: bool) -> Lock {
@@ -292,13 +347,14 @@ impl<S: Store> Player<S> {
         if fenced && !is_fenced_first { lock.fenced() } else { lock }
     }
 
-    async fn got(
+    /// Records the hold of a new guard.
+    fn got(
         &mut self,
         call: &Call,
         (lock, permits): (Which, Permits),
         guard: Held,
         lease: Option<Nanos>,
-    ) {
+    ) -> u64 {
         let (owner, token, left) = (*guard.owner(), guard.fencing_token(), guard.remaining());
         let granted = self.stage.world.now();
         let id = {
@@ -329,10 +385,8 @@ impl<S: Store> Player<S> {
             let token = token.map_or(String::new(), |token| format!(", token {token}"));
             format!("  hold {id} by owner {}, for {}{token}", number_of(&owner), left_words(left))
         });
-        self.answered(Answer::Got(id));
         self.holds.push(id);
-        // Lets the judges look between two polls.
-        self.stage.world.sleep(1).await;
+        id
     }
 
     async fn extend(&mut self, operation: &Op, id: u64, lease: Nanos, care: &Care) {
@@ -687,15 +741,7 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
     match operation {
         Op::Sleep(time) => format!("sleep {}", time::text(*time)),
         Op::Acquire { lock: which, owner, fenced, permits, how, care } => {
-            let how = match how {
-                How::Lock => "lock".to_owned(),
-                How::Leased(lease) => format!("lock_with_lease({})", time::text(*lease)),
-                How::Try => "try_lock".to_owned(),
-                How::TryFor { wait, lease } => {
-                    let lease = lease.map_or("watched".to_owned(), time::text);
-                    format!("try_lock_for({}, {lease})", time::text(*wait))
-                }
-            };
+            let how = how_words(how);
             let owner = owner.map_or(String::new(), |owner| format!(" as owner {owner}"));
             let fenced = if *fenced { " fenced" } else { "" };
             let permits = match which.kind {
@@ -703,6 +749,10 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
                 _ => String::new(),
             };
             format!("{how} {}{owner}{fenced}{permits}{}", lock(*which), care_words(care))
+        }
+        Op::AcquireAll { locks, how, care } => {
+            let locks: Vec<String> = locks.iter().map(|which| lock(*which)).collect();
+            format!("{} all of {}{}", how_words(how), locks.join(", "), care_words(care))
         }
         Op::Extend { hold, lease, care } => {
             format!("extend [{hold}] to {}{}", time::text(*lease), care_words(care))
@@ -724,6 +774,18 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
             format!("run{with} [{hold}] for {}{}", time::text(*work), care_words(care))
         }
         Op::DropClient => "drop the client".to_owned(),
+    }
+}
+
+fn how_words(how: &How) -> String {
+    match how {
+        How::Lock => "lock".to_owned(),
+        How::Leased(lease) => format!("lock_with_lease({})", time::text(*lease)),
+        How::Try => "try_lock".to_owned(),
+        How::TryFor { wait, lease } => {
+            let lease = lease.map_or("watched".to_owned(), time::text);
+            format!("try_lock_for({}, {lease})", time::text(*wait))
+        }
     }
 }
 

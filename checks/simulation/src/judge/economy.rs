@@ -84,7 +84,9 @@ impl<S: Store> Judge<S> for Economy {
     }
 
     fn phase_ends(&mut self, view: &View<'_, S>) -> Option<String> {
-        if view.phase != Phase::Quiet || !is_calm(view) {
+        // The holds of a call that takes several locks are its own until the call ends.
+        let takes_several = |op: &Op| matches!(op, Op::AcquireAll { .. });
+        if view.phase != Phase::Quiet || !is_calm(view) || view.has_operation(takes_several) {
             return None;
         }
         view.scene.members.iter().enumerate().find_map(|(at, member)| {

@@ -59,7 +59,8 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
         }
         LockError::ShutDown => member.is_shut_down,
         LockError::Lease(_) => match &call.op {
-            Op::Acquire { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. } => {
+            Op::Acquire { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. }
+            | Op::AcquireAll { how: How::Leased(lease) | How::TryFor { lease: Some(lease), .. }, .. } => {
                 let lasted = view.now - call.began;
                 lasted + view.drift(call.member, lasted) + MOMENT >= *lease
             }

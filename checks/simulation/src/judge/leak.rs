@@ -105,11 +105,13 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
         hold.member == at && same_name(hold.lock) && of_it && counts(view, hold)
     });
     let is_called = view.scene.calls.values().any(|call| {
-        let is_of_it = call.member == at && call.lock.is_some_and(same_name);
+        let is_of_it = call.member == at && call.is_about(same_name);
         // A waiting or unpolled call loses its lease as soon as noticed, except for an owner's further
         // acquisition, which already has the lock while asking for a token or a longer lease.
         let is_further = matches!(call.op, Op::Acquire { owner: Some(_), .. });
-        is_of_it && if call.was_stalled { is_further } else { waited_for(call).is_none() }
+        let is_sure =
+            call.takes_several() || if call.was_stalled { is_further } else { waited_for(call).is_none() };
+        is_of_it && is_sure
     });
     (!is_held && !is_called && !is_busy(view, member) && !view.excuses.is_ghost(&lease.client, lease.number))
         .then_some(at)

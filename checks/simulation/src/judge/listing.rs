@@ -74,11 +74,12 @@ fn is_had<S: Store>(view: &View<'_, S>, member: usize, held: &HeldLock) -> bool 
     let by = |owner: &Owner| *owner == held.owner;
     let of_it = |lock: Option<Which>| lock.is_some_and(|it| is_of(view, it, held.name.as_str(), held.mode));
     view.scene.holds.values().any(|hold| by(&hold.owner) && of_it(Some(hold.lock)))
-        || view.calls_of(member).any(|call| of_it(call.lock))
+        || view.calls_of(member).any(|call| call.is_about(|lock| of_it(Some(lock))))
 }
 
 fn called<S: Store>(view: &View<'_, S>, member: usize, waiting: &WaitingLock) -> usize {
     let of_it = |lock: Which| is_of(view, lock, waiting.name.as_str(), waiting.mode);
-    let acquires = |call: &&Call| matches!(call.op, Op::Acquire { .. }) && call.lock.is_some_and(of_it);
+    let acquires =
+        |call: &&Call| matches!(call.op, Op::Acquire { .. } | Op::AcquireAll { .. }) && call.is_about(of_it);
     view.calls_of(member).filter(acquires).count()
 }

@@ -27,7 +27,7 @@ struct Seen {
     held: Nanos,
     /// As `waited`, for forgotten holds, whose guards were made within this time.
     unmeasured: Nanos,
-    /// True if wakers have tried to acquire locks, with unknown results.
+    /// True if wakers, or calls that take several locks, have tried to acquire locks, with unknown results.
     others_try: bool,
     last: Metrics,
 }
@@ -53,7 +53,7 @@ impl<S: Store> Judge<S> for Sums {
         let (call, answer) = match event {
             Event::Answered(call, answer) => (call, answer),
             Event::Called(call) => {
-                let tries = call.op.waker() == WakerKind::Tries;
+                let tries = call.op.waker() == WakerKind::Tries || call.takes_several();
                 self.seen.entry(call.member).or_default().others_try |= tries;
                 return None;
             }

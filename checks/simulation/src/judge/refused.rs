@@ -65,6 +65,10 @@ impl<S: Store> Judge<S> for Refused {
                 self.asked.extend(call.lock.map(|lock| (lock.name, view.now)));
                 wrong
             }
+            Event::Answered(call, _) if call.takes_several() => {
+                self.asked.extend(call.op.locks().iter().map(|lock| (lock.name, view.now)));
+                None
+            }
             _ => None,
         }
     }
@@ -76,20 +80,20 @@ fn is_limited(call: &Call) -> bool {
 
 fn see<S: Store>(view: &View<'_, S>, call: &Call, asked: &BTreeMap<usize, Nanos>, seen: &mut Seen) {
     let Some(lock) = call.lock else { return };
-    let is_of_it = |other: Option<Which>| other.is_some_and(|other| other.name == lock.name);
-    let others = || view.scene.calls.values().filter(|other| is_of_it(other.lock));
+    let is_of_it = |other: Which| other.name == lock.name;
+    let others = || view.scene.calls.values().filter(|other| other.is_about(is_of_it));
     let is_other = |other: &Call| other.task != call.task || other.member != call.member;
     seen.had_company |= others().any(|other| other.member == call.member && is_other(other))
         // A hold of permits leaves its client's further acquisitions to the store.
         || view.scene.holds.values().any(|hold| {
-            hold.member == call.member && is_of_it(Some(hold.lock)) && lock.kind != LockSide::Permits
+            hold.member == call.member && is_of_it(hold.lock) && lock.kind != LockSide::Permits
         });
     let is_felt = || {
         let last = asked.get(&lock.name).map_or(0, |at| at + PLACES_LAST);
         last > view.now || !is_calm(view) || others().any(is_other)
     };
     let is_taken = |(other, lease): (Which, &StoredLease)| {
-        is_of_it(Some(other)) && lease.ends > view.now && (other != lock || lock.kind != LockSide::Permits)
+        is_of_it(other) && lease.ends > view.now && (other != lock || lock.kind != LockSide::Permits)
     };
     seen.was_taken |= view.leases.all().any(is_taken)
         || lock.kind == LockSide::Permits && !view.has_permits_for(call)

@@ -110,7 +110,7 @@ impl Service {
 /// Limit on waiting beside a free lock: unpolled calls block the lock one after the other.
 fn within<S: Store>(view: &View<'_, S>, lock: Which, freed: bool) -> Nanos {
     let unpolled = view.program.processes.iter().map(|plan| plan.options.unpolled_limit()).max();
-    let of_it = |call: &&Call| call.lock.is_some_and(|other| other.name == lock.name);
+    let of_it = |call: &&Call| call.is_about(|other| other.name == lock.name);
     let stalled = view.scene.calls.values().filter(of_it).filter(|call| call.was_stalled).count() as u64;
     let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
     let may_stall = || view.program.processes.iter().flat_map(|plan| &plan.tasks).flatten().any(stalls);
@@ -129,8 +129,9 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
 /// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for
 /// permits is behind all earlier ones.
 fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
+    let is_writer = |other: Which| other.name == lock.name && other.kind == LockSide::Write;
     let writes = |call: &Call| {
-        waited_for(call).is_some_and(|other| other.name == lock.name && other.kind == LockSide::Write)
+        waited_for(call).is_some_and(is_writer) || call.takes_several() && call.is_about(is_writer)
     };
     match lock.kind {
         LockSide::Read => {

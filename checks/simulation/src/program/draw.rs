@@ -98,6 +98,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     match rng.u32(..12) {
         0 | 1 => end_under_a_command(rng, &taste, &mut program),
         2 => wait_for_two_in_braces(rng, &mut program),
+        3 => take_several(rng, &taste, &mut program),
         _ => {}
     }
     if rng.u32(..8) == 0 {
@@ -183,6 +184,25 @@ fn wait_for_two_in_braces(rng: &mut Rng, program: &mut Program) {
     let waits = |name| vec![Op::Sleep(beat), acquires(name)];
     begin_with(&mut program.processes[0], vec![holds(first, 3), holds(second, rng.u64(5..20))]);
     begin_with(&mut program.processes[1], vec![waits(first), waits(second)]);
+}
+
+/// Lets some acquisitions take further locks along with their own.
+fn take_several(rng: &mut Rng, taste: &Taste, program: &mut Program) {
+    for operation in program.processes.iter_mut().flat_map(|plan| &mut plan.tasks).flatten() {
+        let Op::Acquire { lock, how, care, .. } = operation else { continue };
+        if lock.kind == LockSide::Permits || rng.u32(..3) == 0 {
+            continue;
+        }
+        let mut locks = vec![*lock];
+        for _ in 0..rng.usize(1..=3) {
+            let other = taste.lock(rng);
+            if other.kind != LockSide::Permits && locks.iter().all(|lock| lock.name != other.name) {
+                locks.push(other);
+            }
+        }
+        rng.shuffle(&mut locks);
+        *operation = Op::AcquireAll { locks, how: how.clone(), care: care.clone() };
+    }
 }
 
 /// Puts a scene before the operations of each of the first tasks.
