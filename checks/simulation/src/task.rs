@@ -13,7 +13,7 @@ use crate::care::{Callback, Ended, cared};
 use crate::handle::{Handle, Held};
 use crate::program::{Care, How, LockSide, Op, Permits, Program, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
-use crate::store::{Store, duration, nanos};
+use crate::store::{Store, StoredLease, duration, nanos};
 use crate::time;
 use crate::world::{MS, Nanos, SECOND};
 
@@ -651,7 +651,9 @@ impl<S: Store> Player<S> {
         let (lock, number) = self.stage.scene().holds.get(&id).map(|hold| (hold.lock, hold.number))?;
         let client = self.stage.scene().members[self.member].client_id.clone();
         let leases = self.stage.store.leases(lock.kind.of_store(), &self.stage.program.names[lock.name]);
-        let lease = leases.into_iter().find(|lease| lease.number == number && lease.client == client);
+        // A hold that has ended in the moment of its grant was never seen, and may have any of the leases.
+        let is_its = |lease: &StoredLease| [0, lease.number].contains(&number) && lease.client == client;
+        let lease = leases.into_iter().find(is_its);
         lease.map(|lease| lease.ends).filter(|ends| *ends > self.stage.world.now())
     }
 }
