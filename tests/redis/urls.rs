@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::connection;
-use latchwork::LockClient;
+use latchwork::{LockClient, LockError};
 use latchwork::backend::Backend as _;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork_testkit::RedisServer;
@@ -92,8 +92,11 @@ async fn address_is_shown_and_no_more() {
     // Port 1 is reserved, so nothing listens there.
     let error = Redis::connect(&format!("redis://user:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
-    assert_eq!(error.to_string(), "cannot connect to Redis at 127.0.0.1:1");
+    let refused = "cannot connect to Redis at 127.0.0.1:1: Connection refused (os error 111)";
+    assert_eq!(error.to_string(), refused);
+    assert!(error.source().is_none(), "expected the cause once, and got {:?}", error.source());
     assert_error_silent(&error);
+    assert_eq!(LockError::from(error).to_string(), refused);
 }
 
 #[tokio::test]
@@ -117,7 +120,8 @@ async fn unix_socket() {
 
     let error = Redis::connect(&format!("unix://{socket}.not?pass={PASSWORD}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
-    assert_eq!(error.to_string(), format!("cannot connect to Redis at {socket}.not"));
+    let missing = "No such file or directory (os error 2)";
+    assert_eq!(error.to_string(), format!("cannot connect to Redis at {socket}.not: {missing}"));
     assert_error_silent(&error);
 }
 
@@ -162,7 +166,7 @@ async fn tls() {
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-        assert!(error.source().is_some(), "expected a source of the error, and got {error:?}");
+        assert!(error.to_string().contains(&format!(":{port}: ")), "expected the cause, and got {error}");
         assert_error_silent(&error);
     }
 }

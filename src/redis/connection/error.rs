@@ -193,8 +193,10 @@ impl Error {
     }
 
     pub(crate) fn connection(address: &str, error: RedisError) -> Self {
-        let what_to_do = Self::remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
-        let context = format!("cannot connect to Redis at {address}{what_to_do}");
+        // The system's words name the cause, such as a refused connection, and repeat no password.
+        let cause = || (error.kind() == Kind::Io).then(|| error.to_string());
+        let why = Self::remedy(&error).or_else(cause).map(|why| format!(": {why}")).unwrap_or_default();
+        let context = format!("cannot connect to Redis at {address}{why}");
         Self::new(ErrorKind::Connection, context, Some(error))
     }
 
@@ -370,7 +372,9 @@ impl std::error::Error for Error {
         let source = self.redis_error().filter(|error| error.kind() != Kind::Parse)?;
         // Some errors of the redis crate display only their cause: skip them, to name each cause once.
         let behind = std::error::Error::source(source);
-        Some(behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source))
+        let cause = behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source);
+        // A cause that ends this error's own text was named already.
+        if self.context.ends_with(&cause.to_string()) { cause.source() } else { Some(cause) }
     }
 }
 
