@@ -583,6 +583,11 @@ impl LockEntry {
         (ownership.waiting(), ownership.head_waits_since())
     }
 
+    /// Returns the start of the longest wait; `None` without a waiter.
+    pub fn waits_since(&self) -> Option<Moment> {
+        self.inside().waits_since()
+    }
+
     /// Returns the earliest end of the holds here, without renewals; `None` if the lock is not held.
     pub fn holds_end(&self, now: Moment) -> Option<Moment> {
         self.inside().holds_end(now)

@@ -1,4 +1,4 @@
-//! Events of a lock name the lock and the owner, and no password.
+//! Events of a lock name the lock and the owner, and no password. Every waiter is told, and each slow name.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use latchwork::backend::TokioRuntime;
 use latchwork::backend::{Backend as _, Runtime as _};
 use latchwork::blocking::LockClient;
-use latchwork::local::ThreadRuntime;
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockOptions, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet};
 use redis::FromRedisValue;
+use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
@@ -83,7 +84,7 @@ impl Record {
     }
 }
 
-/// One test, as the subscriber, which has to see background threads, is global.
+/// One test with Redis, as the subscriber, which has to see background threads, is global.
 #[test]
 fn life_of_a_lock_can_be_watched() {
     let record = Record::default();
@@ -351,4 +352,183 @@ fn sentinel_that_lets_no_client_follow_is_told(record: &Record) {
     let all = record.0.lock().unwrap();
     let found = all.iter().filter(|seen| seen.fields["message"] == "master found");
     assert_eq!(found.count(), 1, "{all:#?}");
+}
+
+/// Two clients of one store in memory, by tokio's paused clock.
+fn two_clients() -> [latchwork::LockClient; 2] {
+    let local = Local::on_tokio();
+    ["worker-1", "worker-2"].map(|label| {
+        let options = LockOptions::default().label(label);
+        latchwork::LockClient::with_options(local.clone(), &options).unwrap()
+    })
+}
+
+impl Record {
+    /// Takes the events seen so far with this message.
+    fn take(&self, message: &str) -> Vec<Seen> {
+        let mut all = self.0.lock().unwrap();
+        let (taken, kept) =
+            std::mem::take(&mut *all).into_iter().partition(|seen| seen.fields["message"] == message);
+        *all = kept;
+        taken
+    }
+}
+
+impl Seen {
+    #[track_caller]
+    fn assert(&self, fields: [(&str, &str); 3]) {
+        for (name, value) in fields {
+            let seen = self.fields.get(name).map_or("", String::as_str);
+            let is_so = if value.is_empty() { seen.is_empty() } else { seen.contains(value) };
+            assert!(is_so, "expected {name} of {value:?}, and saw {self:#?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_waiter_is_told_at_its_start_and_at_its_end() {
+    let record = Record::default();
+    let _seen = tracing::subscriber::set_default(Registry::default().with(record.clone()));
+    let [here, there] = two_clients();
+    let lock = here.get_lock("orders").unwrap();
+    let held = lock.lock().await.unwrap();
+    let [acquired] = &*record.take("acquired") else { panic!("expected one acquisition") };
+    acquired.assert([("lock", "orders"), ("owner", here.id()), ("waited", "0ns")]);
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(record.take("waiting").is_empty(), "expected no wait of a caller that may not wait");
+
+    // In the queue of the holder's client: all are told, and not the queue head alone.
+    let wait = |client: &latchwork::LockClient| {
+        let lock = client.get_lock("orders").unwrap();
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    let [first, dropped] = [wait(&here), wait(&here)];
+    let late = lock.try_lock_for(Duration::from_secs(1), Lease::Watched);
+    assert!(late.await.unwrap().is_none());
+    let waiting = record.take("waiting");
+    assert_eq!(waiting.len(), 3);
+    for waiting in waiting {
+        assert_eq!(waiting.level, Level::DEBUG);
+        waiting.assert([("lock", "orders"), ("label", "worker-1"), ("holder", ":1:worker-1")]);
+    }
+    let [late] = &*record.take("gave up") else { panic!("expected a wait whose time is over") };
+    late.assert([("lock", "orders"), ("waited", "1s"), ("label", "")]);
+    dropped.abort();
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(record.take("gave up").len(), 1, "expected the end of the dropped wait");
+    drop(held);
+    let held = first.await.unwrap();
+    let [acquired] = &*record.take("acquired") else { panic!("expected one acquisition") };
+    acquired.assert([("lock", "orders"), ("waited", "5s"), ("watched", "true")]);
+
+    // At the store, which does not say which client has the lock.
+    let theirs = wait(&there);
+    sleep(Duration::from_secs(2)).await;
+    let [waiting] = &*record.take("waiting") else { panic!("expected one wait") };
+    waiting.assert([("label", "worker-2"), ("holder", ""), ("left", "s")]);
+    drop(held);
+    drop(theirs.await.unwrap());
+    let [acquired] = &*record.take("acquired") else { panic!("expected one acquisition") };
+    acquired.assert([("owner", there.id()), ("waited", "2s"), ("watched", "true")]);
+}
+
+/// Of a semaphore's waiters, 32 wait at the store, and all others in their client.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_permits_and_of_both_sides_are_told() {
+    const WAITERS: usize = 40;
+    let record = Record::default();
+    let _seen = tracing::subscriber::set_default(Registry::default().with(record.clone()));
+    let [here, _] = two_clients();
+    let jobs = here.get_semaphore("jobs", 1).unwrap();
+    let permit = jobs.acquire().await.unwrap();
+    let waits: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let jobs = jobs.clone();
+            tokio::spawn(async move { jobs.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(record.take("waiting").len(), WAITERS);
+    let [slow] = &*record.take("slow wait") else { panic!("expected one warning for all acquisitions") };
+    slow.assert([("lock", "jobs"), ("waiters", "40"), ("holder", ":worker-1")]);
+    record.take("acquired");
+    drop(permit);
+    for wait in waits {
+        wait.await.unwrap();
+    }
+    let acquired = record.take("acquired");
+    assert_eq!(acquired.len(), WAITERS);
+    acquired.iter().for_each(|acquired| acquired.assert([("lock", "jobs"), ("waited", "12s"), ("left", "")]));
+
+    let prices = here.get_read_write_lock("prices").unwrap();
+    let written = prices.write().lock().await.unwrap();
+    let reads = prices.read().try_lock_for(Duration::from_secs(1), Lease::Watched).await.unwrap();
+    assert!(reads.is_none());
+    let [waiting] = &*record.take("waiting") else { panic!("expected one wait") };
+    waiting.assert([("lock", "prices"), ("holder", ":worker-1"), ("label", "worker-1")]);
+    drop(written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_with_slow_waits_is_told_once_a_minute() {
+    const WAITERS: usize = 1000;
+    let record = Record::default();
+    let _seen = tracing::subscriber::set_default(Registry::default().with(record.clone()));
+    let warned = || record.take("slow wait");
+    // The waiters of the holder's client, which knows the holder, and of another client, which asks the store.
+    for (at, waiter) in ["worker-1", "worker-2"].into_iter().enumerate() {
+        let clients = two_clients();
+        let held = clients[0].get_lock("orders").unwrap().lock().await.unwrap();
+        let lock = clients[at].get_lock("orders").unwrap();
+        let wait = || {
+            tokio::spawn({
+                let lock = lock.clone();
+                async move { lock.lock().await.unwrap().unlock().await.unwrap() }
+            })
+        };
+        let waits: Vec<_> = (0..WAITERS).map(|_| wait()).collect();
+        sleep(Duration::from_millis(9_900)).await;
+        assert_eq!(warned().len(), 0);
+        sleep(Duration::from_millis(200)).await;
+        let [slow] = &*warned() else { panic!("expected one warning for all waiters") };
+        assert_eq!(
+            (slow.level, &*slow.fields["waiters"], &*slow.fields["label"]),
+            (Level::WARN, "1000", waiter)
+        );
+        slow.assert([("lock", "orders"), ("longest", "10s"), ("holder", ":1:worker-1")]);
+        sleep(Duration::from_millis(59_500)).await;
+        assert_eq!(warned().len(), 0);
+        sleep(Duration::from_secs(1)).await;
+        let [slow] = &*warned() else { panic!("expected one warning in the second minute") };
+        slow.assert([("waiters", "1000"), ("longest", "70s"), ("holder", ":1:worker-1")]);
+
+        drop(held);
+        for wait in waits {
+            wait.await.unwrap();
+        }
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(warned().len(), 0, "expected no warning after the waits");
+        let held = clients[0].get_lock("orders").unwrap().lock().await.unwrap();
+        let wait = wait();
+        sleep(Duration::from_secs(11)).await;
+        assert_eq!(warned().len(), 1, "expected a warning of a later wait");
+        drop(held);
+        wait.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_waits_are_told_by_the_clients_limit_or_never() {
+    let record = Record::default();
+    let _seen = tracing::subscriber::set_default(Registry::default().with(record.clone()));
+    for (limit, warnings) in [(Duration::from_secs(30), 1), (Duration::ZERO, 0)] {
+        let options = LockOptions::default().slow_wait(limit);
+        let client = latchwork::LockClient::with_options(Local::on_tokio(), &options).unwrap();
+        let lock = client.get_lock("orders").unwrap();
+        let _held = lock.lock().await.unwrap();
+        assert!(lock.try_lock_for(Duration::from_secs(29), Lease::Watched).await.unwrap().is_none());
+        assert_eq!(record.take("slow wait").len(), 0);
+        assert!(lock.try_lock_for(Duration::from_secs(31), Lease::Watched).await.unwrap().is_none());
+        assert_eq!(record.take("slow wait").len(), warnings);
+    }
 }

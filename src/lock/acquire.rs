@@ -10,6 +10,7 @@
 //! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 
 mod head;
+mod waiting;
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -21,6 +22,7 @@ use crate::lock_entry::{Attempt, Extension, Grant, Moment, Request, Ticket, Turn
 use crate::support::budget;
 
 use self::head::Head;
+use self::waiting::Waiting;
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Mode};
 use crate::lock::context::yield_now;
 use crate::lock::entry::abandon_guard::AbandonGuard;
@@ -65,8 +67,8 @@ impl<'a> AcquireParams<'a> {
     ) -> impl Future<Output = Result<O, LockError>> {
         async move {
             let entry = self.entry;
-            let begun = entry.now();
-            let mut now = begun;
+            let mut now = entry.now();
+            let mut waiting = Waiting::new(entry, now);
             // Yield first: a future that yielded with the lock, and was never polled again, would keep it.
             if !budget::take_part() {
                 yield_now().await;
@@ -79,41 +81,50 @@ impl<'a> AcquireParams<'a> {
             loop {
                 let number = entry.context.number();
                 let request = self.request(number).superseded(superseded);
-                let reads =
-                    self.check(now)?.map(|under| Box::pin(self.read_under(request, under, begun, patient)));
+                let reads = self
+                    .check(now)?
+                    .map(|under| Box::pin(self.read_under(request, under, waiting.begun, patient)));
                 let end = if let Some(reads) = reads {
                     reads.await?
                 } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
-                    return Ok(O::from(self.granted(&request, grant, begun, now)));
+                    return Ok(O::from(waiting.acquired(self.guard(&request, grant, now), now, false)));
                 } else {
                     let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
                     loop {
                         break match turn {
                             Turn::Granted(grant, None) => {
-                                return Ok(O::from(self.granted(&request, grant, begun, now)));
+                                let guard = self.guard(&request, grant, now);
+                                return Ok(O::from(waiting.acquired(guard, now, true)));
                             }
                             Turn::Granted(grant, Some(extension)) => {
-                                Box::pin(self.extended(self.guard(&request, grant, now), extension, begun))
-                                    .await?
+                                Box::pin(self.extended(
+                                    self.guard(&request, grant, now),
+                                    extension,
+                                    waiting.begun,
+                                ))
+                                .await?
                             }
                             Turn::Queued(ticket) => {
                                 let waiter =
                                     Waiter { entry, ticket: Some(ticket), is_entering: self.may_wait() };
                                 self.recall_if_beside_itself(now);
+                                if self.may_wait() {
+                                    waiting.begin(None);
+                                }
                                 patient = patient || self.is_behind_a_holder();
                                 let told = match self.wait {
                                     None => Some(waiter.await),
-                                    Some(_) => Box::pin(self.wait_queued(waiter, begun)).await,
+                                    Some(_) => Box::pin(self.wait_queued(waiter, waiting.begun)).await,
                                 };
-                                let Some(told) = told else { break self.at_the_end(begun) };
+                                let Some(told) = told else { break self.at_the_end(waiting.begun) };
                                 (turn, now) = told;
                                 continue;
                             }
                             Turn::Head(ticket) => {
                                 self.recall_if_beside_itself(now);
                                 let head = Head::new(self, ticket, request);
-                                match Box::pin(head.compete(now, patient, self.give_up(begun))).await? {
-                                    End::Unanswered => self.at_the_end(begun),
+                                match Box::pin(head.compete(now, patient, &mut waiting)).await? {
+                                    End::Unanswered => self.at_the_end(waiting.begun),
                                     end => end,
                                 }
                             }
@@ -125,8 +136,8 @@ impl<'a> AcquireParams<'a> {
                 };
                 match end {
                     End::Granted(guard) => {
-                        self.waited(begun, guard.since().unwrap_or(begun));
-                        return Ok(O::from(guard));
+                        let since = guard.since().unwrap_or(now);
+                        return Ok(O::from(waiting.acquired(guard, since, false)));
                     }
                     End::Superseded => {
                         (now, patient, superseded) = (entry.now(), true, superseded.saturating_add(1))
@@ -188,11 +199,6 @@ impl<'a> AcquireParams<'a> {
             Lease::For(lease) => request.lease(lease),
         };
         if self.fenced { request.fenced() } else { request }
-    }
-
-    #[inline]
-    fn waited(&self, begun: Moment, now: Moment) {
-        self.entry.context.recorder.waits.add(now.micros_since(begun));
     }
 
     /// Checks the request. Returns the lease under which the owner may read at once, as the owner writes.
@@ -333,21 +339,8 @@ impl<'a> AcquireParams<'a> {
     }
 
     #[inline(always)]
-    fn granted(&self, request: &Request, grant: Grant, begun: Moment, now: Moment) -> Guard {
-        self.waited(begun, now);
-        self.guard(request, grant, now)
-    }
-
-    #[inline(always)]
     fn guard(&self, request: &Request, grant: Grant, now: Moment) -> Guard {
         let owner = self.entry.context.owner(request.owner());
-        event!(
-            DEBUG,
-            lock = self.entry.name.as_str(),
-            %owner,
-            watched = grant.is_watched(),
-            "acquired"
-        );
         let guard = Guard::new(Arc::clone(self.entry), owner, grant, now);
         if self.owner.is_some() {
             self.tell_other_side(request.owner(), now);

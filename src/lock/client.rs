@@ -101,7 +101,7 @@ impl LockClient {
     }
 
     fn build(backend: AnyBackend, options: &LockOptions) -> Self {
-        let context = Arc::new(Context::new(backend, options.rules(), options.label.clone()));
+        let context = Arc::new(Context::new(backend, options));
         Self { context, tables: Arc::default(), name_mapper: options.name_mapper.clone() }
     }
 

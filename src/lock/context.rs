@@ -20,6 +20,7 @@ use crate::lock::backend::{AnyBackend, Boxed, Failed, Failure, Store};
 use crate::lock::error::LockError;
 use crate::lock::metrics::Recorder;
 use crate::lock::name::LockName;
+use crate::lock::options::LockOptions;
 use crate::lock::origin::Origin;
 use crate::lock::owner::{LeaseId, Owner};
 use crate::lock::releases::Releases;
@@ -33,7 +34,9 @@ pub(super) struct Context {
     pub(super) releases: Releases,
     pub(super) client: Uuid,
     pub(super) id: String,
-    label: Option<Arc<str>>,
+    pub(super) label: Option<Arc<str>>,
+    #[cfg(feature = "tracing")]
+    pub(super) slow_wait: Duration,
     next_number: AtomicU64,
     origin: Origin,
     draining: AtomicBool,
@@ -46,18 +49,20 @@ fn random_id(store: &dyn Store) -> Uuid {
 }
 
 impl Context {
-    pub(super) fn new(AnyBackend(store): AnyBackend, rules: Rules, label: Option<Arc<str>>) -> Self {
+    pub(super) fn new(AnyBackend(store): AnyBackend, options: &LockOptions) -> Self {
         let client = random_id(&*store);
         Self {
             registry: store.registry(),
             is_synchronous: store.is_synchronous(),
             store,
-            rules,
+            rules: options.rules(),
             recorder: Recorder::default(),
             releases: Releases::default(),
             client,
             id: client.to_string(),
-            label,
+            label: options.label.clone(),
+            #[cfg(feature = "tracing")]
+            slow_wait: options.slow_wait,
             next_number: AtomicU64::new(1),
             origin: Origin::here(),
             draining: AtomicBool::new(false),

@@ -8,6 +8,8 @@ pub(in crate::lock) mod table;
 mod extend;
 mod gate;
 mod release;
+#[cfg(feature = "tracing")]
+mod slow;
 
 use std::mem;
 use std::sync::{Arc, OnceLock, Weak};
@@ -79,6 +81,9 @@ struct Rare {
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
     gate: Gate,
+    /// Time of the next look for slow waits.
+    #[cfg(feature = "tracing")]
+    slow_look: Mutex<Option<Moment>>,
 }
 
 impl Entry {

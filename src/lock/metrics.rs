@@ -34,6 +34,12 @@ use self::histogram::{Histogram, Recording};
 pub struct Metrics {
     /// Times from the call to the guard. The [count](Histogram::count) is the number of acquisitions.
     pub waits: Histogram,
+    /// The part of `waits` that ended with a hand-off in memory.
+    pub waits_local: Histogram,
+    /// The part of `waits` that ended with an acquisition from the store, after a refusal or in the queue.
+    pub waits_remote: Histogram,
+    /// Waits that ended without the lock: time over, an error, or a dropped future.
+    pub waits_abandoned: Histogram,
     /// Calls that returned no guard, and no error, because the lock was held.
     pub given_up: u64,
     /// Lifetimes of guards, except [forgotten](crate::Guard::forget) ones.
@@ -103,6 +109,9 @@ macro_rules! recorder {
         #[derive(Default)]
         pub(super) struct Recorder {
             pub(super) waits: Recording,
+            pub(super) waits_local: Recording,
+            pub(super) waits_remote: Recording,
+            pub(super) waits_abandoned: Recording,
             pub(super) holds: Recording,
             $(pub(super) $counter: Counter,)*
         }
@@ -111,6 +120,9 @@ macro_rules! recorder {
             pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
                 Metrics {
                     waits: self.waits.snapshot(),
+                    waits_local: self.waits_local.snapshot(),
+                    waits_remote: self.waits_remote.snapshot(),
+                    waits_abandoned: self.waits_abandoned.snapshot(),
                     holds: self.holds.snapshot(),
                     $($counter: self.$counter.get(),)*
                     releases_pending: releases_pending as u64,

@@ -34,6 +34,7 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
     tenure: Duration,
     unpolled_limit: Duration,
+    pub(super) slow_wait: Duration,
     pub(super) label: Option<Arc<str>>,
     pub(super) name_mapper: NameMapper,
 }
@@ -86,6 +87,16 @@ impl LockOptions {
         self
     }
 
+    /// Sets the time after which a wait is slow; 10 s by default. Zero turns the warnings off.
+    ///
+    /// With the feature `tracing`, a WARN event tells a name's waiters, longest wait and holder once the wait
+    /// is slow, and then once a minute.
+    #[must_use]
+    pub fn slow_wait(mut self, limit: Duration) -> Self {
+        self.slow_wait = limit;
+        self
+    }
+
     /// Sets this client's name for programs that ask for the [holder of a lock](crate::Lock::holder): a host,
     /// a pod, a job. At most [`MAX_LABEL_BYTES`](Self::MAX_LABEL_BYTES) bytes are used. No label by default.
     ///
@@ -128,6 +139,9 @@ impl LockOptions {
         Lease::check(self.watchdog_timeout)?;
         self.max_hold.map(Lease::check).transpose()?;
         Lease::check(self.unpolled_limit)?;
+        if !self.slow_wait.is_zero() {
+            Lease::check(self.slow_wait)?;
+        }
         Ok(())
     }
 
@@ -148,6 +162,7 @@ impl Default for LockOptions {
             max_hold: None,
             tenure: Duration::from_millis(30),
             unpolled_limit: Duration::from_secs(1),
+            slow_wait: Duration::from_secs(10),
             label: None,
             name_mapper: NameMapper::default(),
         }
@@ -167,6 +182,9 @@ mod tests {
             assert_eq!(checked(set, Duration::ZERO), Err(LeaseError::TooShort));
             assert_eq!(checked(set, Duration::MAX), Err(LeaseError::TooLong));
         }
+        let slow = |limit| checked(LockOptions::slow_wait, limit);
+        assert_eq!((slow(Duration::ZERO), slow(Duration::MAX)), (Ok(()), Err(LeaseError::TooLong)));
+        assert_eq!(slow(Duration::from_micros(999)), Err(LeaseError::TooShort));
     }
 
     #[test]

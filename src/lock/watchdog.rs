@@ -118,6 +118,8 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         entry.repeat_releases();
         entry.give_back_abandoned(now);
         entry.ask_at_earliest_end(now);
+        #[cfg(feature = "tracing")]
+        entry.warn_of_slow_waits(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
@@ -133,7 +135,11 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
             let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
             let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
-                Some(renewal) => add(entry, renewal),
+                Some(renewal) => {
+                    #[cfg(feature = "tracing")]
+                    entry.warn_of_slow_waits(now);
+                    add(entry, renewal);
+                }
                 None => deadlines.put_back(&entry, at),
             }
         }

@@ -109,6 +109,10 @@ impl Queue {
         self.first.map(|slot| &self.nodes[slot].request)
     }
 
+    pub(super) fn first_since(&self) -> Option<Moment> {
+        self.first.map(|slot| self.nodes[slot].since)
+    }
+
     pub(super) fn request(&self, slot: Slot) -> Request {
         self.nodes[slot].request
     }

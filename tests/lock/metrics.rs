@@ -43,6 +43,9 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     assert!(theirs.try_lock().await.unwrap().is_none());
     assert!(lock.try_lock_for(Duration::from_millis(20), Lease::Watched).await.unwrap().is_none());
     assert_eq!((here.metrics().given_up, there.metrics().given_up), (1, 1));
+    // The try did not wait.
+    let abandoned = |client: &LockClient| client.metrics().waits_abandoned.count();
+    assert_eq!((abandoned(here), abandoned(there)), (1, 0));
     let next = waiter(here);
     while lock.waiters() == 0 {
         tokio::task::yield_now().await;
@@ -54,6 +57,7 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     let metrics = here.metrics();
     assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (1, 0));
     assert_eq!((metrics.waits.count(), metrics.holds.count()), (2, 1));
+    assert_eq!((metrics.waits_local.count(), metrics.waits_remote.count()), (1, 0));
 
     let next = waiter(there);
     eventually(there, "the other's waiting", |metrics| metrics.subscriptions == 1).await;
@@ -62,6 +66,7 @@ async fn everything_is_counted_once(clients: [LockClient; 2]) {
     let metrics = there.metrics();
     assert_eq!((metrics.hand_offs_local, metrics.hand_offs_remote), (0, 1));
     assert_eq!((metrics.waits.count(), metrics.holds.count()), (1, 0));
+    assert_eq!((metrics.waits_local.count(), metrics.waits_remote.count()), (0, 1));
 
     assert!(lock.force_unlock().await.unwrap());
     assert!(guard.ensure_held().await.unwrap_err().is_not_held());
@@ -112,19 +117,25 @@ fn waits_and_holds_take_as_long_as_they_are_said_to() {
     const HOLD: Duration = Duration::from_secs(2);
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(local.clone());
+    let client = LockClient::with_options(local.clone(), &LockOptions::default().tenure(HOLD * 2)).unwrap();
     let (lock, theirs) = (client.get_lock("a").unwrap(), LockClient::new(local).get_lock("a").unwrap());
     let held = ready(theirs.lock()).unwrap();
-    let (mut head, mut behind) = (Box::pin(lock.lock()), Box::pin(lock.lock()));
-    assert!(poll(head.as_mut()).is_pending() && poll(behind.as_mut()).is_pending());
+    let [mut head, mut behind, mut dropped] = [(); 3].map(|()| Box::pin(lock.lock()));
+    for wait in [&mut head, &mut behind, &mut dropped] {
+        assert!(poll(wait.as_mut()).is_pending());
+    }
     clock.advance(WAIT);
+    drop(dropped);
     drop(held);
     let Poll::Ready(Ok(held)) = poll(head.as_mut()) else { panic!("expected the free lock") };
     assert_eq!(client.metrics().waits.sum(), WAIT);
     clock.advance(HOLD);
     drop(held);
     assert!(poll(behind.as_mut()).is_ready());
-    assert_eq!((client.metrics().waits.sum(), client.metrics().holds.sum()), (WAIT * 2 + HOLD, HOLD));
+    let metrics = client.metrics();
+    assert_eq!((metrics.waits.sum(), metrics.holds.sum()), (WAIT * 2 + HOLD, HOLD));
+    let by_end = [metrics.waits_remote, metrics.waits_local, metrics.waits_abandoned];
+    assert_eq!(by_end.map(|waits| (waits.count(), waits.sum())), [(1, WAIT), (1, WAIT + HOLD), (1, WAIT)]);
 }
 
 mod needs_a_server {

@@ -1,8 +1,11 @@
 //! Parses the whole metrics text by the rules of the Prometheus exposition format.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use latchwork::LockClient;
+
+use crate::polled::poll;
 
 type Sample = (String, Vec<(String, String)>, f64);
 
@@ -69,10 +72,17 @@ fn parse(text: &str) -> (HashMap<String, String>, Vec<Sample>) {
 async fn every_figure_is_exported_in_the_exposition_format() {
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
-    for _ in 0..3 {
+    for _ in 0..2 {
         lock.lock().await.unwrap().unlock().await.unwrap();
     }
-    let guard = lock.lock().await.unwrap();
+    let held = lock.lock().await.unwrap();
+    let mut waits = std::pin::pin!(lock.lock());
+    for _ in 0..2 {
+        assert!(poll(waits.as_mut()).is_pending());
+        assert!(poll(std::pin::pin!(lock.lock())).is_pending());
+    }
+    held.unlock().await.unwrap();
+    let guard = waits.await.unwrap();
     let metrics = client.metrics();
     let odd = "a \"b\" \\ c\nd";
     for given in [&[][..], &[("client", odd), ("zone", "1"), ("_rack_2", "")]] {
@@ -96,7 +106,13 @@ async fn every_figure_is_exported_in_the_exposition_format() {
         assert_eq!(types.len(), fields.count());
         let value = |name: &str| samples.iter().find(|(sample, ..)| sample == name).unwrap().2;
         assert_eq!(value("latchwork_lock_held"), 1.0);
-        let histograms = [("wait", 4.0, metrics.waits.sum()), ("hold", 3.0, metrics.holds.sum())];
+        let histograms = [
+            ("wait", 4.0, metrics.waits.sum()),
+            ("wait_local", 1.0, metrics.waits_local.sum()),
+            ("wait_remote", 0.0, Duration::ZERO),
+            ("wait_abandoned", 2.0, metrics.waits_abandoned.sum()),
+            ("hold", 3.0, metrics.holds.sum()),
+        ];
         for (times, count, sum) in histograms {
             let histogram = format!("latchwork_lock_{times}_seconds");
             let bucket = format!("{histogram}_bucket");
@@ -147,8 +163,8 @@ fn each_figure_is_exported_by_its_own_name() {
     });
     let numbered: Vec<_> = numbered.collect();
     let (types, samples) = parse(&metrics.to_prometheus(&[]));
-    // All but two histograms.
-    assert_eq!(types.len(), numbered.len() + 2);
+    // All but five histograms.
+    assert_eq!(types.len(), numbered.len() + 5);
     for (name, number) in numbered {
         let name = format!("latchwork_lock_{name}");
         let sample = samples.iter().find(|(sample, ..)| *sample == name);

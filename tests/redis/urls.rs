@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::connection;
-use latchwork::{LockClient, LockError};
 use latchwork::backend::Backend as _;
 use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::{LockClient, LockError};
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
 
+use super::waiting::Waiting;
 use super::{AcquireParams, End};
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use crate::lock::entry::listening::Listening;
@@ -102,17 +103,25 @@ impl<'a> Head<'a> {
         End::Granted(self.wanted.guard(&self.request, grant, at))
     }
 
-    /// Competes from `now` until the caller has the lock, or until `give_up`; a caller that may not wait asks
+    /// Competes from `now` until the caller has the lock, or its time is over; a caller that may not wait asks
     /// once. `patient`: the caller waits for a store that is gone even before the first answer.
     pub(super) async fn compete(
         mut self,
         now: Moment,
         patient: bool,
-        give_up: Moment,
+        waiting: &mut Waiting<'_>,
     ) -> Result<End, LockError> {
         let (entry, ticket, may_wait) = (self.wanted.entry, self.ticket, self.wanted.may_wait());
+        let give_up = self.wanted.give_up(waiting.begun);
         if may_wait && entry.has_gate() {
-            let passes = pin!(entry.pass_gate());
+            let mut passes = pin!(entry.pass_gate());
+            let passes = poll_fn(|task| {
+                let passed = passes.as_mut().poll(task);
+                if passed.is_pending() {
+                    waiting.begin(None);
+                }
+                passed
+            });
             match entry.context.until(give_up, pin!(as_head(entry, &ticket, passes))).await {
                 None => return Ok(End::Held),
                 Some(None) => return Ok(End::Superseded),
@@ -136,6 +145,7 @@ impl<'a> Head<'a> {
                 Err(error) => return Err(error),
             }
         }
+        waiting.begin(self.held_for());
         // Boxed, as waits are rare: futures that do not wait have no room for one.
         Box::pin(self.wait(patient, give_up)).await
     }

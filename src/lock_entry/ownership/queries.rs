@@ -63,6 +63,11 @@ impl Ownership {
         }
     }
 
+    /// The queue head is older than the queue.
+    pub(in crate::lock_entry) fn waits_since(&self) -> Option<Moment> {
+        self.head_waits_since().or_else(|| self.queue.first_since())
+    }
+
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
         self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }

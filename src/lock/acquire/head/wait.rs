@@ -83,9 +83,7 @@ impl Wait<'_, '_> {
     /// Waits for the subscription's confirmation, up to `UNCONFIRMED`: messages count only from then on.
     async fn subscribed(&mut self) -> Result<(), LockError> {
         let entry = self.head.wanted.entry;
-        let held_for = self.head.held_for();
-        let left = held_for.unwrap_or(UNCONFIRMED);
-        event!(DEBUG, lock = entry.name.as_str(), left = ?held_for, "waiting");
+        let left = self.head.held_for().unwrap_or(UNCONFIRMED);
         let limit = self.head.look_again(left.min(UNCONFIRMED), self.give_up);
         if let Some(confirmed) = entry.context.until(limit, pin!(self.listening.subscribed())).await {
             confirmed.map_err(|failure| LockError::Subscribe(failure.of_lock(entry.name.as_str())))?;

@@ -1,0 +1,80 @@
+//! Warnings of slow waits: one a minute for each name, however many acquisitions wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lock_entry::Moment;
+
+use super::Entry;
+use crate::lock::handle::Lock;
+use crate::lock::owner::LeaseId;
+
+/// Shortest time between two warnings of a name.
+const AGAIN: Duration = Duration::from_secs(60);
+
+impl Entry {
+    /// The lease by which this client has the lock, or its other side; for permits, `None` to each waiter.
+    pub(in crate::lock) fn holder_here(self: &Arc<Self>) -> Option<LeaseId> {
+        // Each acquisition of permits has an entry: a search by each of many waiters would be slow.
+        let (_, number) = self.leases_in_hand().pop().filter(|_| self.acquisition.is_none())?;
+        Some(self.context.lease_id(number))
+    }
+
+    /// Has the watchdog look at the name's waits when a wait begun at `begun` is slow.
+    pub(in crate::lock) fn watch_wait(self: &Arc<Self>, begun: Moment) {
+        let after = self.context.slow_wait;
+        if after.is_zero() || !is_on!(WARN) {
+            return;
+        }
+        let of_name = self.acquisition.as_ref().map_or(self, |acquisition| &acquisition.handles);
+        let mut look = of_name.rare().slow_look.lock();
+        if look.is_none() {
+            *look = Some(begun + after);
+            drop(look);
+            of_name.schedule(begun + after);
+        }
+    }
+
+    /// Warns if a wait for the name is slow, and schedules the next look. Called by the watchdog.
+    pub(in crate::lock) fn warn_of_slow_waits(self: &Arc<Self>, now: Moment) {
+        let Some(rare) = self.rare.get() else { return };
+        if rare.slow_look.lock().take_if(|at| *at <= now).is_some() {
+            // Looked up with the mutex free, as an entry's drop may wake a task. A wait that begins from here on
+            // schedules a look of its own.
+            let waits: Vec<_> = self.of_the_name().filter(|entry| entry.mode == self.mode).collect();
+            if let Some(since) = waits.iter().filter_map(|entry| entry.engine.waits_since()).min() {
+                let mut next = since + self.context.slow_wait;
+                if next <= now {
+                    next = now + AGAIN;
+                    let waiters = waits.iter().map(|entry| entry.engine.waiting().0).sum();
+                    self.warn(waiters, now.saturating_duration_since(since));
+                }
+                *rare.slow_look.lock() = Some(next);
+            }
+        }
+        let next = *rare.slow_look.lock();
+        next.inspect(|at| self.schedule(*at));
+    }
+
+    /// Emits the warning in a task, as the store is asked for a holder in another client.
+    fn warn(self: &Arc<Self>, waiters: usize, longest: Duration) {
+        let lock = Lock::new(Arc::clone(self));
+        self.context.spawn(Box::pin(async move {
+            let (entry, context) = (&lock.entry, &lock.entry.context);
+            let mut holder = entry.holder_here();
+            // A crowd of slow names must not slow the store down further.
+            if holder.is_none() && context.store.commands_waiting() == 0 {
+                holder = lock.holder().await.ok().flatten().and_then(|holder| holder.id);
+            }
+            event!(
+                WARN,
+                lock = entry.name.as_str(),
+                label = context.label.as_deref(),
+                holder = holder.map(tracing::field::display),
+                waiters,
+                ?longest,
+                "slow wait"
+            );
+        }));
+    }
+}
