@@ -38,9 +38,11 @@
 //! |---|---|---|
 //! | DEBUG | span `acquire` | around each acquisition, from its first attempt until the guard or the end of its limit |
 //! | TRACE | `held by another`, `left` | the store refused an attempt |
-//! | DEBUG | `waiting`, `left` | the queue head begins to wait |
+//! | DEBUG | `waiting`, `label`, `holder`, `left` | a wait begins: in the queue, at the store, or at a semaphore's gate. `label` is this client's, `holder` a lease of this client, `left` the store's answer |
 //! | TRACE | `woken`, `notified` | the queue head looks again, woken by a message or by its timer |
-//! | DEBUG | `acquired`, `owner`, `watched` | a guard is made |
+//! | DEBUG | `acquired`, `owner`, `watched`, `waited` | a guard is made, `waited` after the call |
+//! | DEBUG | `gave up`, `waited` | a wait ends without the lock: its time is over, it failed, or its future was dropped |
+//! | WARN | `slow wait`, `label`, `holder`, `waiters`, `longest` | a wait is longer than [`slow_wait`](LockOptions::slow_wait): once a minute for each name |
 //! | DEBUG | `handed off` | a release gave the lock to a waiter of this client, in memory |
 //! | TRACE | `renewed` | the watchdog extended the lease, or the store confirmed the lease |
 //! | WARN | `renewal failed`, `leases`, `error` | the watchdog got no answer, and tries again soon |

@@ -475,7 +475,7 @@ async fn name_with_slow_waits_is_told_once_a_minute() {
     let record = Record::default();
     let _seen = tracing::subscriber::set_default(Registry::default().with(record.clone()));
     let warned = || record.take("slow wait");
-    // The waiters of the holder's client, which knows the holder, and of another client, which asks the store.
+    // Waiters of the holder's client, which knows the holder, and of another client, which asks the store.
     for (at, waiter) in ["worker-1", "worker-2"].into_iter().enumerate() {
         let clients = two_clients();
         let held = clients[0].get_lock("orders").unwrap().lock().await.unwrap();

@@ -87,14 +87,15 @@ impl<'a> AcquireParams<'a> {
                 let end = if let Some(reads) = reads {
                     reads.await?
                 } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
-                    return Ok(O::from(waiting.acquired(self.guard(&request, grant, now), now, false)));
+                    waiting.acquired(request.owner(), grant.is_watched(), now, false);
+                    return Ok(O::from(self.guard(&request, grant, now)));
                 } else {
                     let mut turn = poll_fn(|task| Poll::Ready(self.enter(&request, now, task.waker()))).await;
                     loop {
                         break match turn {
                             Turn::Granted(grant, None) => {
-                                let guard = self.guard(&request, grant, now);
-                                return Ok(O::from(waiting.acquired(guard, now, true)));
+                                waiting.acquired(request.owner(), grant.is_watched(), now, true);
+                                return Ok(O::from(self.guard(&request, grant, now)));
                             }
                             Turn::Granted(grant, Some(extension)) => {
                                 Box::pin(self.extended(
@@ -136,8 +137,9 @@ impl<'a> AcquireParams<'a> {
                 };
                 match end {
                     End::Granted(guard) => {
-                        let since = guard.since().unwrap_or(now);
-                        return Ok(O::from(waiting.acquired(guard, since, false)));
+                        let (since, watched) = (guard.since().unwrap_or(now), guard.grant().is_watched());
+                        waiting.acquired(guard.owner().number, watched, since, false);
+                        return Ok(O::from(guard));
                     }
                     End::Superseded => {
                         (now, patient, superseded) = (entry.now(), true, superseded.saturating_add(1))

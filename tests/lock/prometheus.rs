@@ -172,6 +172,31 @@ fn each_figure_is_exported_by_its_own_name() {
     }
 }
 
+/// A rule on a name that is not exported never fires.
+#[test]
+fn documented_rules_and_panel_name_exported_metrics() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/slow.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let fenced =
+        |kind: &str| page.split(&format!("```{kind}\n")).nth(1).unwrap().split("```").next().unwrap();
+    let (rules, panel) = (fenced("yaml"), fenced("json"));
+    let (_, samples) = parse(&LockClient::local().metrics().to_prometheus(&[]));
+    for text in [rules, panel] {
+        let named = text.match_indices("latchwork_lock_").map(|(at, _)| {
+            text[at..].split(|letter: char| !letter.is_ascii_lowercase() && letter != '_').next().unwrap()
+        });
+        let named: Vec<_> = named.collect();
+        assert!(named.len() >= 4, "expected more metrics than {named:?}");
+        for name in named {
+            assert!(samples.iter().any(|(sample, ..)| sample == name), "no metric is called {name}");
+        }
+    }
+    let panel: serde_json::Value = serde_json::from_str(panel).unwrap();
+    assert!(
+        panel["targets"].as_array().is_some_and(|targets| targets.iter().all(|it| it["expr"].is_string()))
+    );
+}
+
 #[test]
 fn label_that_is_none_is_refused() {
     let metrics = LockClient::local().metrics();

@@ -36,7 +36,7 @@ fn builder_methods(path: &str) -> Vec<String> {
 #[test]
 fn options_table_tells_the_defaults_of_the_code() {
     let client = format!("{:?}", latchwork::LockOptions::default());
-    for option in ["watchdog_timeout", "max_hold", "tenure", "unpolled_limit", "label"] {
+    for option in ["watchdog_timeout", "max_hold", "tenure", "unpolled_limit", "slow_wait", "label"] {
         assert_default(option, option, &client);
     }
     let longest = format!("{} bytes", latchwork::LockOptions::MAX_LABEL_BYTES);

@@ -103,8 +103,8 @@ impl<'a> Head<'a> {
         End::Granted(self.wanted.guard(&self.request, grant, at))
     }
 
-    /// Competes from `now` until the caller has the lock, or its time is over; a caller that may not wait asks
-    /// once. `patient`: the caller waits for a store that is gone even before the first answer.
+    /// Competes from `now` until the caller has the lock, or its time is over. A caller that may not wait
+    /// asks once. `patient`: the caller waits for a store that is gone even before the first answer.
     pub(super) async fn compete(
         mut self,
         now: Moment,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::lock_entry::Moment;
 
 use crate::lock::entry::Entry;
-use crate::lock::guard::Guard;
 
 /// The wait of a call. A call is no waiter as long as memory and store may give it the lock at once.
 pub(super) struct Waiting<'a> {
@@ -40,9 +39,9 @@ impl<'a> Waiting<'a> {
         self.entry.watch_wait(self.begun);
     }
 
-    /// Counts and tells an acquisition, by the store or, `in_memory`, by a holder of this client.
+    /// Counts and tells an acquisition, from the store or, `in_memory`, from a holder of this client.
     #[inline(always)]
-    pub(super) fn acquired(&mut self, guard: Guard, now: Moment, in_memory: bool) -> Guard {
+    pub(super) fn acquired(&mut self, _owner: u64, _watched: bool, now: Moment, in_memory: bool) {
         let (recorder, micros) = (&self.entry.context.recorder, now.micros_since(self.begun));
         recorder.waits.add(micros);
         if mem::take(&mut self.is_waiter) {
@@ -52,12 +51,11 @@ impl<'a> Waiting<'a> {
         event!(
             DEBUG,
             lock = self.entry.name.as_str(),
-            owner = %guard.owner(),
-            watched = guard.grant().is_watched(),
+            owner = %self.entry.context.owner(_owner),
+            watched = _watched,
             waited = ?Duration::from_micros(micros),
             "acquired"
         );
-        guard
     }
 }
 

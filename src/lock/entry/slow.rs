@@ -6,18 +6,17 @@ use std::time::Duration;
 use crate::lock_entry::Moment;
 
 use super::Entry;
-use crate::lock::handle::Lock;
 use crate::lock::owner::LeaseId;
 
 /// Shortest time between two warnings of a name.
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Entry {
-    /// The lease by which this client has the lock, or its other side; for permits, `None` to each waiter.
+    /// The lease by which this client has the lock, or its other side. `None` to a waiter for permits: each
+    /// acquisition has an entry, and a search by each of many waiters would be slow.
     pub(in crate::lock) fn holder_here(self: &Arc<Self>) -> Option<LeaseId> {
-        // Each acquisition of permits has an entry: a search by each of many waiters would be slow.
-        let (_, number) = self.leases_in_hand().pop().filter(|_| self.acquisition.is_none())?;
-        Some(self.context.lease_id(number))
+        let in_hand = self.acquisition.is_none().then(|| self.leases_in_hand().pop());
+        in_hand.flatten().map(|(_, number)| self.context.lease_id(number))
     }
 
     /// Has the watchdog look at the name's waits when a wait begun at `begun` is slow.
@@ -39,8 +38,8 @@ impl Entry {
     pub(in crate::lock) fn warn_of_slow_waits(self: &Arc<Self>, now: Moment) {
         let Some(rare) = self.rare.get() else { return };
         if rare.slow_look.lock().take_if(|at| *at <= now).is_some() {
-            // Looked up with the mutex free, as an entry's drop may wake a task. A wait that begins from here on
-            // schedules a look of its own.
+            // Looked up with the mutex free, as an entry's drop may wake a task. A wait that begins from here
+            // on schedules a look of its own.
             let waits: Vec<_> = self.of_the_name().filter(|entry| entry.mode == self.mode).collect();
             if let Some(since) = waits.iter().filter_map(|entry| entry.engine.waits_since()).min() {
                 let mut next = since + self.context.slow_wait;
@@ -58,13 +57,14 @@ impl Entry {
 
     /// Emits the warning in a task, as the store is asked for a holder in another client.
     fn warn(self: &Arc<Self>, waiters: usize, longest: Duration) {
-        let lock = Lock::new(Arc::clone(self));
+        let entry = Arc::clone(self);
         self.context.spawn(Box::pin(async move {
-            let (entry, context) = (&lock.entry, &lock.entry.context);
+            let context = &entry.context;
             let mut holder = entry.holder_here();
             // A crowd of slow names must not slow the store down further.
             if holder.is_none() && context.store.commands_waiting() == 0 {
-                holder = lock.holder().await.ok().flatten().and_then(|holder| holder.id);
+                let holders = context.store.holders(entry.mode, &entry.name).await.unwrap_or_default();
+                holder = holders.into_iter().max_by_key(|holder| holder.left).and_then(|holder| holder.id);
             }
             event!(
                 WARN,
