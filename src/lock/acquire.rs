@@ -81,9 +81,8 @@ impl<'a> AcquireParams<'a> {
             loop {
                 let number = entry.context.number();
                 let request = self.request(number).superseded(superseded);
-                let reads = self
-                    .check(now)?
-                    .map(|under| Box::pin(self.read_under(request, under, waiting.begun, patient)));
+                let read = |under| Box::pin(self.read_under(request, under, waiting.begun, patient));
+                let reads = self.check(now)?.map(read);
                 let end = if let Some(reads) = reads {
                     reads.await?
                 } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
@@ -98,12 +97,8 @@ impl<'a> AcquireParams<'a> {
                                 return Ok(O::from(self.guard(&request, grant, now)));
                             }
                             Turn::Granted(grant, Some(extension)) => {
-                                Box::pin(self.extended(
-                                    self.guard(&request, grant, now),
-                                    extension,
-                                    waiting.begun,
-                                ))
-                                .await?
+                                let (guard, begun) = (self.guard(&request, grant, now), waiting.begun);
+                                Box::pin(self.extended(guard, extension, begun)).await?
                             }
                             Turn::Queued(ticket) => {
                                 let waiter =

@@ -105,25 +105,17 @@ pub struct LockStats {
 }
 
 macro_rules! recorder {
-    ($($counter:ident),*) => {
+    ($($times:ident),*; $($counter:ident),*) => {
         #[derive(Default)]
         pub(super) struct Recorder {
-            pub(super) waits: Recording,
-            pub(super) waits_local: Recording,
-            pub(super) waits_remote: Recording,
-            pub(super) waits_abandoned: Recording,
-            pub(super) holds: Recording,
+            $(pub(super) $times: Recording,)*
             $(pub(super) $counter: Counter,)*
         }
 
         impl Recorder {
             pub(super) fn snapshot(&self, registry: &RegistryStats, releases_pending: usize) -> Metrics {
                 Metrics {
-                    waits: self.waits.snapshot(),
-                    waits_local: self.waits_local.snapshot(),
-                    waits_remote: self.waits_remote.snapshot(),
-                    waits_abandoned: self.waits_abandoned.snapshot(),
-                    holds: self.holds.snapshot(),
+                    $($times: self.$times.snapshot(),)*
                     $($counter: self.$counter.get(),)*
                     releases_pending: releases_pending as u64,
                     wakes_useful: registry.wakes_useful,
@@ -142,6 +134,7 @@ macro_rules! recorder {
 }
 
 recorder!(
+    waits, waits_local, waits_remote, waits_abandoned, holds;
     given_up,
     hand_offs_local,
     hand_offs_remote,

@@ -139,9 +139,7 @@ impl LockOptions {
         Lease::check(self.watchdog_timeout)?;
         self.max_hold.map(Lease::check).transpose()?;
         Lease::check(self.unpolled_limit)?;
-        if !self.slow_wait.is_zero() {
-            Lease::check(self.slow_wait)?;
-        }
+        Some(self.slow_wait).filter(|limit| !limit.is_zero()).map(Lease::check).transpose()?;
         Ok(())
     }
 

@@ -118,8 +118,6 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         entry.repeat_releases();
         entry.give_back_abandoned(now);
         entry.ask_at_earliest_end(now);
-        #[cfg(feature = "tracing")]
-        entry.warn_of_slow_waits(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
@@ -135,11 +133,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
             let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
             let renewal = event_apart(&entry, &mut deferred, early);
             match renewal {
-                Some(renewal) => {
-                    #[cfg(feature = "tracing")]
-                    entry.warn_of_slow_waits(now);
-                    add(entry, renewal);
-                }
+                Some(renewal) => add(entry, renewal),
                 None => deadlines.put_back(&entry, at),
             }
         }
@@ -154,7 +148,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     apply_apart(context, deferred);
 }
 
-/// Runs an event of the engine. Its effects, but for the next look, go to `deferred`.
+/// Runs an event of the engine, and warns of slow waits. Effects, but for the next look, go to `deferred`.
 fn event_apart<T>(
     entry: &Arc<Entry>,
     deferred: &mut Deferred,
@@ -163,6 +157,8 @@ fn event_apart<T>(
     let mut effects = Effects::default();
     let outcome = event(&entry.engine, &mut effects);
     entry.schedule(effects.look_at);
+    #[cfg(feature = "tracing")]
+    entry.warn_of_slow_waits();
     if effects.must_be_applied() {
         deferred.push((Arc::clone(entry), effects));
     }

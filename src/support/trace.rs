@@ -10,20 +10,12 @@ pub(crate) fn told<T>(tell: impl FnOnce() -> T) -> Option<T> {
     crate::support::foreign::call("a subscriber of tracing", tell)
 }
 
-/// True if a subscriber may take events of this level.
-#[cfg(feature = "tracing")]
-macro_rules! is_on {
-    ($level:ident) => {
-        ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current()
-    };
-}
-
 /// Emits an event. Without the feature its fields are not evaluated, so they must have no effects. The
 /// subscriber, and the formatting of errors in the fields, are foreign code.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
-        if is_on!($level) {
+        if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
             $crate::support::trace::told(|| {
                 ::tracing::event!(target: "latchwork", ::tracing::Level::$level, $($what)+)
             });

@@ -49,12 +49,8 @@ impl<'a> Waiting<'a> {
             waits.add(micros);
         }
         event!(
-            DEBUG,
-            lock = self.entry.name.as_str(),
-            owner = %self.entry.context.owner(_owner),
-            watched = _watched,
-            waited = ?Duration::from_micros(micros),
-            "acquired"
+            DEBUG, lock = self.entry.name.as_str(), owner = %self.entry.context.owner(_owner),
+            watched = _watched, waited = ?Duration::from_micros(micros), "acquired"
         );
     }
 }
@@ -63,25 +59,12 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_waiter {
-            self.gave_up();
-        }
-    }
-}
-
-impl Waiting<'_> {
-    #[cold]
-    fn gave_up(&self) {
         let context = &self.entry.context;
-        if context.is_same_process() {
+        // In a child the clock's mutex may stay locked.
+        if self.is_waiter && context.is_same_process() {
             let micros = context.now().micros_since(self.begun);
             context.recorder.waits_abandoned.add(micros);
-            event!(
-                DEBUG,
-                lock = self.entry.name.as_str(),
-                waited = ?Duration::from_micros(micros),
-                "gave up"
-            );
+            event!(DEBUG, lock = self.entry.name.as_str(), waited = ?Duration::from_micros(micros), "gave up");
         }
     }
 }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
 use crate::lock_entry::Moment;
 
 use super::Entry;
@@ -21,34 +24,29 @@ impl Entry {
 
     /// Has the watchdog look at the name's waits when a wait begun at `begun` is slow.
     pub(in crate::lock) fn watch_wait(self: &Arc<Self>, begun: Moment) {
-        let after = self.context.slow_wait;
-        if after.is_zero() || !is_on!(WARN) {
+        if self.context.slow_wait.is_zero() || LevelFilter::current() < Level::WARN {
             return;
         }
         let of_name = self.acquisition.as_ref().map_or(self, |acquisition| &acquisition.handles);
-        let mut look = of_name.rare().slow_look.lock();
-        if look.is_none() {
-            *look = Some(begun + after);
-            drop(look);
-            of_name.schedule(begun + after);
-        }
+        let look = *of_name.rare().slow_look.lock().get_or_insert(begun + self.context.slow_wait);
+        of_name.schedule(look);
     }
 
     /// Warns if a wait for the name is slow, and schedules the next look. Called by the watchdog.
-    pub(in crate::lock) fn warn_of_slow_waits(self: &Arc<Self>, now: Moment) {
+    pub(in crate::lock) fn warn_of_slow_waits(self: &Arc<Self>) {
         let Some(rare) = self.rare.get() else { return };
+        let now = self.now();
         if rare.slow_look.lock().take_if(|at| *at <= now).is_some() {
             // Looked up with the mutex free, as an entry's drop may wake a task. A wait that begins from here
             // on schedules a look of its own.
             let waits: Vec<_> = self.of_the_name().filter(|entry| entry.mode == self.mode).collect();
             if let Some(since) = waits.iter().filter_map(|entry| entry.engine.waits_since()).min() {
-                let mut next = since + self.context.slow_wait;
-                if next <= now {
-                    next = now + AGAIN;
+                let slow = since + self.context.slow_wait;
+                *rare.slow_look.lock() = Some(if slow <= now { now + AGAIN } else { slow });
+                if slow <= now {
                     let waiters = waits.iter().map(|entry| entry.engine.waiting().0).sum();
                     self.warn(waiters, now.saturating_duration_since(since));
                 }
-                *rare.slow_look.lock() = Some(next);
             }
         }
         let next = *rare.slow_look.lock();

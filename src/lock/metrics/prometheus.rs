@@ -9,7 +9,6 @@ use crate::lock::metrics::histogram::Histogram;
 const LAST: usize = 26;
 
 type Number = fn(&Metrics) -> u64;
-type Times = fn(&Metrics) -> &Histogram;
 
 impl Metrics {
     /// The figures as text in [Prometheus' exposition format], which OpenMetrics' agents read as well: the
@@ -69,14 +68,11 @@ impl Metrics {
         }
         let mut page = Page { text: String::new(), clients };
         page.histogram("wait_seconds", "From the call to the guard, of each acquisition.", |of| &of.waits);
-        let waits: [(_, _, Times); 3] = [
-            ("local", "Waits that ended with a hand-off in memory.", |of| &of.waits_local),
-            ("remote", "Waits that ended with an acquisition from the store.", |of| &of.waits_remote),
-            ("abandoned", "Waits that ended without the lock.", |of| &of.waits_abandoned),
-        ];
-        for (end, help, times) in waits {
-            page.histogram(&format!("wait_{end}_seconds"), help, times);
-        }
+        page.histogram("wait_local_seconds", "Waits that ended with a hand-off in memory.", |of| {
+            &of.waits_local
+        });
+        page.histogram("wait_remote_seconds", "Waits that ended at the store.", |of| &of.waits_remote);
+        page.histogram("wait_abandoned_seconds", "Waits without the lock.", |of| &of.waits_abandoned);
         page.histogram("hold_seconds", "From the guard's being made to its end.", |of| &of.holds);
         let counters: [(_, _, Number); 12] = [
             ("given_up", "Calls that returned no guard because the lock was held.", |of| of.given_up),
@@ -129,7 +125,7 @@ impl Page<'_> {
         }
     }
 
-    fn histogram(&mut self, name: &str, help: &str, histogram: Times) {
+    fn histogram(&mut self, name: &str, help: &str, histogram: fn(&Metrics) -> &Histogram) {
         self.head(name, "histogram", help);
         let bucket = format!("{name}_bucket");
         for (metrics, labels) in self.clients {
