@@ -85,6 +85,8 @@ impl<'a> AcquireParams<'a> {
                 let reads = self.check(now)?.map(read);
                 let end = if let Some(reads) = reads {
                     reads.await?
+                } else if !self.may_wait() && entry.is_gate_crowded() {
+                    End::Held
                 } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
                     waiting.acquired(request.owner(), grant.is_watched(), now, false);
                     return Ok(O::from(self.guard(&request, grant, now)));

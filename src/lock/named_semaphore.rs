@@ -224,9 +224,6 @@ impl NamedSemaphore {
         }
         // In a child the table of entries may stay locked.
         self.lock.entry.context.check_origin()?;
-        if wait == Some(Duration::ZERO) && self.lock.entry.is_gate_crowded() {
-            return Ok(time_over());
-        }
         let entry = &self.lock.entry.acquisition(Permits { count: permits, capacity: self.capacity });
         let wanted = AcquireParams { entry, owner: None, lease, fenced: false, wait, is_admitted: false };
         trace::acquiring(self.name().as_str(), wanted.acquire(time_over)).await

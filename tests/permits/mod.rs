@@ -300,10 +300,13 @@ pub(crate) async fn try_overtakes_no_waiter_behind_the_gate(client: &LockClient)
     eventually("waiters", async || jobs.waiting() == 60).await;
     tokio::time::sleep(SHORT * 3).await;
     held.release().await.unwrap();
+    let (mut refused, before) = (0, client.metrics().given_up);
     while jobs.waiting() > 0 {
         let got = jobs.try_acquire().await.unwrap();
+        refused += u64::from(got.is_none());
         assert!(got.is_none() || jobs.waiting() == 0, "{} wait", jobs.waiting());
         tokio::task::yield_now().await;
     }
+    assert_eq!(client.metrics().given_up - before, refused, "expected each refused try to be counted");
     soon("each waiter's turn", join_all(waiters)).await;
 }

@@ -59,10 +59,11 @@ impl Entry {
         .await;
     }
 
-    /// True if acquisitions of this client wait for a place.
+    /// True if the entry is an acquisition's, and others wait for a place: a try must not overtake them.
+    #[inline]
     pub(in crate::lock) fn is_gate_crowded(&self) -> bool {
-        let places = self.rare.get().and_then(|rare| rare.gate.places.get());
-        places.is_some_and(|places| places.waiters() > 0)
+        let rare = self.acquisition.as_ref().and_then(|acquisition| acquisition.handles.rare.get());
+        rare.and_then(|rare| rare.gate.places.get()).is_some_and(|places| places.waiters() > 0)
     }
 
     /// Has the oldest waiter of this client ask at the end of the earliest lease, and not all of them.
