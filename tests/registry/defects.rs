@@ -4,11 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use latchwork::subscription::{Inbox, Message, Registry, SubscribeError, Transport};
 
-use crate::script::{Script, answers, poll};
+use crate::script::{Script, poll};
 
 fn nothing_is_left(registry: &Registry<impl Transport>) {
     let stats = registry.stats();
@@ -49,106 +48,6 @@ fn removed_listener_is_kept() {
     assert_eq!(subscription.waiters(), 0);
 }
 
-/// #6328: listeners cancelled by a failure stayed in the queue.
-#[test]
-fn listener_outlives_a_failed_subscription() {
-    let (script, registry) = Script::registry();
-    let subscription = registry.subscribe("a");
-    let told = Arc::new(AtomicBool::new(false));
-    let listener = subscription.listen({
-        let told = Arc::clone(&told);
-        // Ordering: Relaxed, one thread.
-        move || told.store(true, Ordering::Relaxed)
-    });
-    script.inbox().failed(SubscribeError::new("no connection"));
-    // Ordering: Relaxed, as above.
-    assert!(told.load(Ordering::Relaxed) && listener.has_run());
-    assert_eq!(Arc::strong_count(&told), 1, "expected the drop of the callback after its call");
-    drop((listener, subscription));
-    nothing_is_left(&registry);
-}
-
-/// #2095
-#[test]
-fn message_for_all_wakes_one() {
-    let (script, registry) = Script::registry();
-    let subscriptions: Vec<_> = (0..10).map(|_| registry.subscribe("a")).collect();
-    let inbox = script.inbox();
-    let mut waits: Vec<_> = subscriptions.iter().map(|entry| Box::pin(entry.wait())).collect();
-    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
-    inbox.deliver(Message::ReadUnlock);
-    assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
-}
-
-/// #4215: the message went to a waiter that had given up.
-#[test]
-fn message_goes_to_a_cancelled_waiter() {
-    let (script, registry) = Script::registry();
-    let (gives_up, patient) = (registry.subscribe("a"), registry.subscribe("a"));
-    let inbox = script.inbox();
-    let mut waits = pin!(patient.wait());
-    {
-        let mut abandoned = pin!(gives_up.wait());
-        assert!(poll(abandoned.as_mut()).is_pending());
-        assert!(poll(waits.as_mut()).is_pending());
-        inbox.deliver(Message::Unlock);
-    }
-    drop(gives_up);
-    assert!(answers(waits));
-}
-
-/// #1763: subscribing was slow, and a message before the confirmation was lost.
-#[test]
-fn message_before_the_confirmation_is_lost() {
-    let (script, registry) = Script::registry();
-    let subscription = registry.subscribe("a");
-    let inbox = script.inbox();
-    inbox.deliver(Message::Unlock);
-    inbox.ready();
-    assert!(matches!(poll(pin!(subscription.subscribed())), Poll::Ready(Ok(()))));
-    assert!(answers(pin!(subscription.wait())));
-}
-
-/// #3891: of two writers about to sleep, one missed the message for all.
-#[test]
-fn message_for_all_misses_waiters_that_are_about_to_sleep() {
-    let (script, registry) = Script::registry();
-    let (asleep, busy) = (registry.subscribe("a"), registry.subscribe("a"));
-    let inbox = script.inbox();
-    let mut waits = pin!(asleep.wait());
-    assert!(poll(waits.as_mut()).is_pending());
-    inbox.deliver(Message::ReadUnlock);
-    assert!(answers(waits));
-    assert!(answers(pin!(busy.wait())));
-}
-
-/// #5761, #5762: a listener added just after the message waited for the next message.
-#[test]
-fn listener_does_not_look_whether_the_message_was_there_before() {
-    let (script, registry) = Script::registry();
-    let subscription = registry.subscribe("a");
-    let inbox = script.inbox();
-    inbox.deliver(Message::Unlock);
-    assert!(subscription.listen(|| {}).has_run());
-    assert!(!subscription.listen(|| {}).has_run(), "expected one listener to run by one message");
-}
-
-/// PR #6047: an impatient waiter failed the promise shared with a patient waiter.
-#[test]
-fn impatient_waiter_fails_the_patient_one() {
-    let (script, registry) = Script::registry();
-    let (impatient, patient) = (registry.subscribe("a"), registry.subscribe("a"));
-    let mut waits = pin!(patient.subscribed());
-    assert!(poll(waits.as_mut()).is_pending());
-    // The first subscriber, which called the transport, gives up at once.
-    assert!(poll(pin!(impatient.subscribed())).is_pending());
-    drop(impatient);
-    assert!(poll(waits.as_mut()).is_pending());
-    assert_eq!(registry.len(), 1);
-    script.inbox().ready();
-    assert!(matches!(poll(waits), Poll::Ready(Ok(()))));
-}
-
 /// #4662, #4064, #2575: a failed entry stayed, and every later attempt failed with the old error.
 #[test]
 fn dead_entry_is_not_removed() {
@@ -172,52 +71,6 @@ fn dead_entry_is_not_removed() {
     assert_eq!(registry.len(), 1, "expected the live entry in the registry");
     drop(newcomer);
     nothing_is_left(&registry);
-}
-
-/// #4210, #4216: a waiter's own timeout was reported as cancellation by another.
-#[test]
-fn time_limit_is_reported_as_a_failure() {
-    let (_script, registry) = Script::registry();
-    let subscription = registry.subscribe("a");
-    assert!(subscription.blocking_subscribed_timeout(Duration::ZERO).is_none());
-    assert!(subscription.failure().is_none());
-}
-
-/// #3577: each attempt beyond the connection's limit left an entry.
-#[test]
-fn refused_subscriptions_pile_up() {
-    let (script, registry) = Script::registry();
-    for number in 0..1000 {
-        let subscription = registry.subscribe(&number.to_string());
-        script.inbox().failed(SubscribeError::new("limit reached"));
-        drop(subscription);
-    }
-    nothing_is_left(&registry);
-    assert_eq!(registry.stats().subscriptions_failed, 1000);
-}
-
-/// #4064, #2575: a waiter that gave up before the confirmation left its channel subscribed.
-#[test]
-fn channel_is_kept_after_a_timed_out_subscribe() {
-    let (script, registry) = Script::registry();
-    let subscription = registry.subscribe("a");
-    assert!(poll(pin!(subscription.subscribed())).is_pending());
-    drop(subscription);
-    assert_eq!(script.steps().0, ["+a", "-a"]);
-    nothing_is_left(&registry);
-}
-
-/// #6026, PR #6541, #2007, #85: after a failover no waiter was told of lost messages.
-#[test]
-fn reconnection_leaves_sleepers_asleep() {
-    let (script, registry) = Script::registry();
-    let subscriptions = [registry.subscribe("a"), registry.subscribe("a")];
-    let inbox = script.inbox();
-    inbox.ready();
-    let mut waits = subscriptions.each_ref().map(|entry| Box::pin(entry.wait()));
-    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
-    inbox.resubscribed();
-    assert!(waits.iter_mut().all(|wait| answers(wait.as_mut())));
 }
 
 /// #4294: after a disconnect a pending subscription was never confirmed.

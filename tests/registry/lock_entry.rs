@@ -15,6 +15,34 @@ use latchwork::lock_entry::{
 
 use self::effects::{effects_of, noop, with};
 
+fn head(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Head(head) => head,
+        entered => panic!("expected a queue head of the idle entry, and got {entered:?}"),
+    }
+}
+
+fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Queued(ticket) => ticket,
+        entered => panic!("expected a queued waiter, as the lock is held, and got {entered:?}"),
+    }
+}
+
+/// The store grants what the queue head asked for.
+fn answered(entry: &LockEntry, head: &HeadTicket, attempt: Attempt, now: Moment) -> Grant {
+    match with(|effects| entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0 {
+        AttemptOutcome::Granted(grant) => grant,
+        told => panic!("{told:?}"),
+    }
+}
+
+fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
+    let head = head(entry, request, now);
+    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
+    answered(entry, &head, attempt, now)
+}
+
 /// Returns the tenures in milliseconds, with waiters here; `heard` counts the receivers of each release. If
 /// `refused`, another process holds the lock first.
 fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
@@ -22,9 +50,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
-    let (Turn::Head(mut head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
-        panic!("the entry is in use")
-    };
+    let mut head = head(&entry, &request, now);
     let mut number = 1;
     if refused {
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
@@ -34,15 +60,10 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
         let since = now;
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
-        let (verdict, _) =
-            with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-        let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
+        let mut grant = answered(&entry, &head, attempt, now);
         loop {
             request = Request::new(request.owner() + 1);
-            let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&request, noop(), now, effects))
-            else {
-                panic!("expected a queued waiter, as the lock is held")
-            };
+            let ticket = queued(&entry, &request, now);
             now = now + TURN;
             let (left, effects) = with(|effects| entry.leave(grant, now, effects));
             assert_eq!(left, LeaveOutcome::Passed);
@@ -88,9 +109,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
     heard.map(|heard| {
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
-        let (verdict, _) =
-            with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-        let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+        let grant = answered(&entry, &head, attempt, now);
         assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         entry.note_receivers(heard, now);
         drop(effects_of(|effects| entry.appoint_next(heard, now, effects)));
@@ -114,17 +133,6 @@ fn process_yields_until_it_has_won_beside_all_notified_ones() {
     assert_eq!(back_offs([0, 1], Duration::ZERO), [Duration::ZERO, STEP]);
     // At most a quarter of the tenure.
     assert_eq!(back_offs([1000], Duration::ZERO), [STEP * 7]);
-}
-
-fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
-    let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
-    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    match with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0 {
-        AttemptOutcome::Granted(grant) => grant,
-        told => panic!("{told:?}"),
-    }
 }
 
 fn shared() -> Rules {
@@ -202,22 +210,12 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
-    let (Turn::Head(head), _) = with(|effects| entry.enter(&request, noop(), now, effects)) else {
-        panic!("the entry is in use")
-    };
-    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (AttemptOutcome::Granted(grant), _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects))
-    else {
-        panic!("expected the free lock")
-    };
+    let grant = granted(&entry, &request, now, lease);
     let panics = Arc::new(Panics(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&panics));
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
-        let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&shared, noop(), now, effects)) else {
-            panic!("expected a queued waiter, as the lock is held")
-        };
+        let ticket = queued(&entry, &shared, now);
         assert!(with(|effects| entry.poll(&ticket, &waker, now, effects)).0.is_none());
         ticket
     });
@@ -283,13 +281,8 @@ fn own_lease_ends_as_expired_despite_an_unanswered_verification() {
         panic!()
     };
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
-    let (Turn::Queued(waiter), _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects))
-    else {
-        panic!()
-    };
+    let grant = answered(&entry, &head, attempt, now);
+    let waiter = queued(&entry, &Request::new(2), now);
     let (look, _) = with(|effects| entry.tick(now + Duration::from_secs(2), effects));
     assert!(look.is_some_and(|look| look.lease.is_none()), "expected a look at the lease for the waiter");
     assert_eq!(entry.state_of(&grant, now + lease).unwrap_err(), LossReason::Expired);
@@ -302,13 +295,7 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
     let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
     let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
-    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)) else {
-        panic!()
-    };
-    let attempt = entry.attempt(&head, 1, now, lease).unwrap();
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let grant = granted(&entry, &Request::new(1), now, lease);
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
     let effects = effects_of(|effects| entry.forget(grant, over, effects));
@@ -329,13 +316,7 @@ fn late_answer_does_not_revive_an_ended_hold() {
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
-    let (Turn::Head(head), _) = with(|effects| entry.enter(&own, noop(), now, effects)) else {
-        panic!("expected a queue head of the idle entry")
-    };
-    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-    let AttemptOutcome::Granted(mut grant) = verdict else { panic!("{verdict:?}") };
+    let mut grant = granted(&entry, &own, now, LEASE);
     let (extent, _) =
         with(|effects| entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now, effects));
     let late = now + LEASE * 2;
@@ -358,17 +339,9 @@ fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
 /// Like [`heir`], with `extension` as the unanswered command.
 fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
     const LEASE: Duration = Duration::from_secs(30);
-    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
-        panic!("expected a queue head of the idle entry")
-    };
-    let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, sent, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let grant = granted(entry, &Request::new(1), sent, LEASE);
     let wanted = Request::new(2).lease(LEASE * 2);
-    let (Turn::Queued(ticket), _) = with(|effects| entry.enter(&wanted, noop(), sent, effects)) else {
-        panic!("expected a queued waiter, as the lock is held")
-    };
+    let ticket = queued(entry, &wanted, sent);
     let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
@@ -393,9 +366,7 @@ fn late_extension_leaves_its_number_to_the_next_queue_head() {
         with(|effects| entry.extended(1, sent, extent, None, later, effects)).0,
         "expected the extension for the queue head, without a rollback"
     );
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let grant = answered(&entry, &head, attempt, later);
     assert!(entry.state_of(&grant, later).is_ok());
 }
 
@@ -421,9 +392,7 @@ fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
     let later = sent + Duration::from_millis(2);
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let grant = answered(&entry, &head, attempt, later);
     assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
     assert!(entry.state_of(&grant, later).is_ok());
     // The loss was reported by a command sent after the grant.
@@ -438,9 +407,7 @@ fn lease_survives_a_simultaneous_command_of_the_previous_hold() {
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
     let (sent, later) = (attempt.sent(), sent + Duration::from_millis(2));
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, later, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("{verdict:?}") };
+    let grant = answered(&entry, &head, attempt, later);
     assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
     assert!(entry.state_of(&grant, later).is_ok());
 }
@@ -469,9 +436,7 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
-    let (Turn::Head(head), _) = with(|effects| entry.enter(&Request::new(1), noop(), sent, effects)) else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head(&entry, &Request::new(1), sent);
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
@@ -491,10 +456,7 @@ fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
     [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
         let grant = granted(&entry, &Request::new(1).lease(LEASE), now, LEASE);
-        let Turn::Queued(ticket) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0
-        else {
-            panic!()
-        };
+        let ticket = queued(&entry, &Request::new(2), now);
         (entry, grant, ticket)
     })
 }
@@ -534,9 +496,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
 
     let [(entry, head), (_, other)] = [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
-        let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 else {
-            panic!()
-        };
+        let head = head(&entry, &Request::new(1), now);
         (entry, head)
     });
     assert!(entry.attempt(&other, 1, now, LEASE).is_none() && !entry.is_head(&other));
@@ -551,9 +511,7 @@ fn attempt_of_another_queue_head_is_not_answered() {
     let now = Moment::from(Instant::now());
     let [(entry, head, _), (_, _, attempt)] = [1, 2].map(|number| {
         let entry = LockEntry::new(Rules::default());
-        let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 else {
-            panic!()
-        };
+        let head = head(&entry, &Request::new(1), now);
         let attempt = entry.attempt(&head, number, now, LEASE).unwrap();
         (entry, head, attempt)
     });
@@ -565,7 +523,7 @@ fn store_may_grant_the_greatest_token() {
     let now = Moment::from(Instant::now());
     let entry = LockEntry::new(Rules::default());
     let fenced = |owner| Request::new(owner).fenced();
-    let Turn::Head(head) = with(|effects| entry.enter(&fenced(1), noop(), now, effects)).0 else { panic!() };
+    let head = head(&entry, &fenced(1), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let last = Answer::Granted { last_token: u64::MAX };
     let AttemptOutcome::Granted(grant) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
@@ -573,9 +531,7 @@ fn store_may_grant_the_greatest_token() {
         panic!()
     };
     assert_eq!(grant.token(), Some(u64::MAX));
-    let Turn::Queued(ticket) = with(|effects| entry.enter(&fenced(2), noop(), now, effects)).0 else {
-        panic!()
-    };
+    let ticket = queued(&entry, &fenced(2), now);
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
     assert!(

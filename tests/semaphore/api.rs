@@ -1,40 +1,16 @@
-//! `AsyncSemaphore` by its public API. loom-tests cover interleavings.
+//! `AsyncSemaphore` beyond its specification (`scripts`): the largest numbers, drains, threads, and other faces.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use latchwork::{AsyncSemaphore, PollSemaphore, SemaphorePermit, TryAcquireError};
 
-#[derive(Default)]
-struct Bell(AtomicUsize);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, read by the waking thread.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    fn rung(&self) -> usize {
-        // Ordering: Relaxed, as above.
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    poll_with(future, Waker::noop())
-}
-
-fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
+use crate::wakers::poll;
 
 fn permit<'a, F>(future: &mut F) -> SemaphorePermit<'a>
 where
@@ -44,175 +20,6 @@ where
         Poll::Ready(permit) => permit.unwrap(),
         Poll::Pending => panic!("no permit came"),
     }
-}
-
-#[test]
-fn permits_are_counted() {
-    let semaphore = AsyncSemaphore::new(2);
-    let one = semaphore.try_acquire().unwrap();
-    let two = semaphore.try_acquire().unwrap();
-    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
-    drop(one);
-    assert_eq!(semaphore.available_permits(), 1);
-    two.forget();
-    assert_eq!(semaphore.available_permits(), 1);
-    semaphore.add_permits(3);
-    assert_eq!(semaphore.available_permits(), 4);
-}
-
-#[test]
-fn waiters_are_served_in_order() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut waiters: Vec<_> = (0..5).map(|_| semaphore.acquire()).collect();
-    for waiter in &mut waiters {
-        assert!(poll(waiter).is_pending());
-    }
-    for next in 0..5 {
-        semaphore.add_permits(1);
-        for later in &mut waiters[next + 1..] {
-            assert!(poll(later).is_pending());
-        }
-        permit(&mut waiters[next]).forget();
-    }
-}
-
-#[test]
-fn newcomer_waits_behind_those_that_wait() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut first = semaphore.acquire();
-    assert!(poll(&mut first).is_pending());
-    let mut second = semaphore.acquire();
-    assert!(poll(&mut second).is_pending());
-    semaphore.add_permits(1);
-    assert!(poll(&mut second).is_pending());
-    drop(permit(&mut first));
-    drop(permit(&mut second));
-}
-
-#[test]
-fn two_releases_wake_two_waiters() {
-    let semaphore = AsyncSemaphore::new(0);
-    let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
-    let mut waiters = [semaphore.acquire(), semaphore.acquire()];
-    for (waiter, bell) in waiters.iter_mut().zip(&bells) {
-        assert!(poll_with(waiter, &Waker::from(Arc::clone(bell))).is_pending());
-    }
-    semaphore.add_permits(1);
-    semaphore.add_permits(1);
-    assert_eq!([bells[0].rung(), bells[1].rung()], [1, 1]);
-}
-
-#[test]
-fn cancelled_waiter_takes_no_permit() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut gone = semaphore.acquire();
-    let mut stays = semaphore.acquire();
-    assert!(poll(&mut gone).is_pending());
-    assert!(poll(&mut stays).is_pending());
-    drop(gone);
-    semaphore.add_permits(1);
-    drop(permit(&mut stays));
-    assert_eq!(semaphore.available_permits(), 1);
-}
-
-#[test]
-fn grant_of_a_dropped_waiter_goes_to_the_next() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut gone = semaphore.acquire();
-    let mut stays = semaphore.acquire();
-    assert!(poll(&mut gone).is_pending());
-    assert!(poll(&mut stays).is_pending());
-    semaphore.add_permits(1);
-    drop(gone);
-    drop(permit(&mut stays));
-    assert_eq!(semaphore.available_permits(), 1);
-}
-
-#[test]
-fn permits_too_few_for_the_head_are_free_once_it_is_cancelled() {
-    let semaphore = AsyncSemaphore::new(3);
-    let mut large = semaphore.acquire_many(5);
-    assert!(poll(&mut large).is_pending());
-    assert_eq!(semaphore.available_permits(), 0);
-    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
-    drop(large);
-    assert_eq!(semaphore.available_permits(), 3);
-    assert!(semaphore.try_acquire_many(3).is_ok());
-}
-
-#[test]
-fn cancelled_head_passes_all_free_permits_on() {
-    let semaphore = AsyncSemaphore::new(3);
-    let mut large = semaphore.acquire_many(5);
-    assert!(poll(&mut large).is_pending());
-    let mut behind = [semaphore.acquire_many(2), semaphore.acquire_many(2)];
-    assert!(behind.iter_mut().all(|waiter| poll(waiter).is_pending()));
-    drop(large);
-    let two = permit(&mut behind[0]);
-    assert!(poll(&mut behind[1]).is_pending());
-    drop(two);
-    drop(permit(&mut behind[1]));
-    assert_eq!(semaphore.available_permits(), 3);
-}
-
-// === The capacity ===
-
-#[test]
-fn lowered_capacity_takes_effect_at_once() {
-    let semaphore = AsyncSemaphore::new(3);
-    let mut held = semaphore.try_acquire_many(3).unwrap();
-    let mut waiter = semaphore.acquire();
-    assert!(poll(&mut waiter).is_pending());
-    semaphore.set_capacity(1);
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 3, 0));
-    for _ in 0..2 {
-        drop(held.split(1));
-        assert!(
-            poll(&mut waiter).is_pending(),
-            "expected the waiter to wait while released permits repay the deficit"
-        );
-    }
-    drop(held);
-    drop(permit(&mut waiter));
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
-}
-
-#[test]
-fn deficit_outlives_the_waiter_that_it_came_before() {
-    let semaphore = AsyncSemaphore::new(2);
-    let held = semaphore.try_acquire_many(2).unwrap();
-    let mut waiters = [semaphore.acquire(), semaphore.acquire()];
-    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
-    semaphore.set_capacity(1);
-    let [gone, mut stays] = waiters;
-    drop(gone);
-    drop(held);
-    drop(permit(&mut stays));
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 0, 1));
-}
-
-#[test]
-fn added_permits_make_up_for_a_deficit_first() {
-    let semaphore = AsyncSemaphore::new(2);
-    let held = semaphore.try_acquire_many(2).unwrap();
-    semaphore.set_capacity(0);
-    semaphore.add_permits(2);
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 2, 0));
-    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::NoPermits);
-    assert!(semaphore.try_acquire_many(0).is_ok());
-    drop(held);
-    assert_eq!(semaphore.available_permits(), 2);
-}
-
-#[test]
-fn permits_too_few_for_the_head_are_removed_with_the_capacity() {
-    let semaphore = AsyncSemaphore::new(3);
-    let mut waiter = semaphore.acquire_many(4);
-    assert!(poll(&mut waiter).is_pending());
-    semaphore.set_capacity(1);
-    semaphore.set_capacity(2);
-    drop(waiter);
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (2, 0, 2));
 }
 
 /// Need and deficit add up to more than `usize` holds.
@@ -242,44 +49,6 @@ fn deficit_of_all_permits_beside_a_large_need_cannot_overflow() {
     assert!(poll(&mut waiter).is_pending(), "expected the waiter to wait for more than the free permit");
     semaphore.add_permits(MAX - 2);
     permit(&mut waiter).forget();
-}
-
-#[test]
-fn cancelled_waiter_lets_go_of_its_waker() {
-    let semaphore = AsyncSemaphore::new(0);
-    let bell = Arc::new(Bell::default());
-    let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&bell))).is_pending());
-    assert_eq!(Arc::strong_count(&bell), 2);
-    drop(waiter);
-    assert_eq!(Arc::strong_count(&bell), 1);
-}
-
-#[test]
-fn only_the_last_waker_is_called() {
-    let semaphore = AsyncSemaphore::new(0);
-    let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-    let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&old))).is_pending());
-    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&new))).is_pending());
-    assert_eq!(Arc::strong_count(&old), 1, "expected the drop of the replaced waker");
-    semaphore.add_permits(1);
-    assert_eq!((old.rung(), new.rung()), (0, 1));
-}
-
-#[test]
-fn close_refuses_all_waiters() {
-    let semaphore = AsyncSemaphore::new(0);
-    let bell = Arc::new(Bell::default());
-    let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &Waker::from(Arc::clone(&bell))).is_pending());
-    semaphore.close();
-    assert!(semaphore.is_closed());
-    assert_eq!(bell.rung(), 1);
-    assert!(matches!(poll(&mut waiter), Poll::Ready(Err(_))));
-    assert!(matches!(poll(&mut semaphore.acquire()), Poll::Ready(Err(_))));
-    semaphore.add_permits(1);
-    assert_eq!(semaphore.try_acquire().unwrap_err(), TryAcquireError::Closed);
 }
 
 #[test]
@@ -339,25 +108,6 @@ fn dropped_drain_leaves_the_semaphore_closed_and_others_waiting() {
 }
 
 #[test]
-fn permit_returned_after_close_is_harmless() {
-    let semaphore = AsyncSemaphore::new(1);
-    let held = semaphore.try_acquire().unwrap();
-    semaphore.close();
-    drop(held);
-    assert_eq!(semaphore.available_permits(), 1);
-    assert!(semaphore.is_closed());
-}
-
-#[test]
-#[should_panic(expected = "polled after it had returned ready")]
-fn polling_after_ready_takes_no_second_permit() {
-    let semaphore = AsyncSemaphore::new(2);
-    let mut acquire = semaphore.acquire();
-    permit(&mut acquire).forget();
-    let _ = poll(&mut acquire);
-}
-
-#[test]
 fn overflow_is_refused_before_anything_changes() {
     let semaphore = AsyncSemaphore::new(AsyncSemaphore::MAX_PERMITS);
     for n in [1, usize::MAX] {
@@ -369,34 +119,7 @@ fn overflow_is_refused_before_anything_changes() {
         let text = panic.downcast_ref::<String>().unwrap();
         assert_eq!(text.trim_start(), format!("{n} permits are more than MAX_PERMITS"));
     }
-}
-
-#[test]
-fn owned_permit_has_no_lifetime() {
-    let semaphore = Arc::new(AsyncSemaphore::new(1));
-    let owned = Arc::clone(&semaphore).try_acquire_owned().unwrap();
-    let mut waiter = Arc::clone(&semaphore).acquire_owned();
-    assert!(poll(&mut waiter).is_pending());
-    thread::spawn(move || drop(owned)).join().unwrap();
-    match poll(&mut waiter) {
-        Poll::Ready(permit) => permit.unwrap().forget(),
-        Poll::Pending => panic!("no permit came"),
-    }
-    drop(waiter);
-    assert_eq!(Arc::strong_count(&semaphore), 1, "expected no reference from a forgotten permit");
-    assert_eq!(semaphore.available_permits(), 0);
-}
-
-#[test]
-fn debug_shows_the_queue() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut waiter = semaphore.acquire();
-    assert!(poll(&mut waiter).is_pending());
-    let shown = format!("{semaphore:?}");
-    assert!(
-        shown.contains("available_permits: 0") && shown.contains("queue: [Waiting { need: 1 }]"),
-        "{shown}"
-    );
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
 }
 
 /// Real threads, to test the code replaced under loom.

@@ -2,79 +2,24 @@
 
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::AsyncSemaphore;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 
-/// A waker that runs a closure on each wake-up.
-struct Run<F: Fn() + Send + Sync>(F);
-
-impl<F: Fn() + Send + Sync> Wake for Run<F> {
-    fn wake(self: Arc<Self>) {
-        (self.0)();
-    }
-}
-
-fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Run(run)))
-}
-
-fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
-
-fn is_ready<F: Future + Unpin>(future: &mut F) -> bool {
-    poll_with(future, Waker::noop()).is_ready()
-}
+use crate::wakers::{bell, is_ready, poll_by, waker};
 
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
     for waiter in &mut queue {
-        assert!(poll_with(waiter, waker).is_pending());
+        assert!(poll_by(waiter, waker).is_pending());
     }
     queue
-}
-
-/// async-lock: a release woke the first waiter only; dropping the first *future* woke the second.
-#[test]
-fn second_waiter_is_woken_while_the_first_future_is_kept() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut waiters = queue(&semaphore, 2, Waker::noop());
-    semaphore.add_permits(2);
-    let (first, second) = waiters.split_at_mut(1);
-    assert!(is_ready(&mut first[0]), "expected the grant for the first waiter");
-    assert!(is_ready(&mut second[0]));
-}
-
-/// futures-intrusive, Go, embassy, asyncio, shuttle: a cancelled large head's permits were offered to no one.
-#[test]
-fn cancelled_large_head_wakes_the_next() {
-    let semaphore = AsyncSemaphore::new(0);
-    let rung = Arc::new(AtomicUsize::new(0));
-    let bell = waker({
-        let rung = Arc::clone(&rung);
-        move || {
-            // Ordering: Relaxed, one thread.
-            rung.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    let mut large = semaphore.acquire_many(10);
-    assert!(!is_ready(&mut large));
-    let mut behind = queue(&semaphore, 3, &bell);
-    semaphore.add_permits(3);
-    // Ordering: Relaxed, one thread.
-    assert_eq!(rung.load(Ordering::Relaxed), 0);
-    drop(large);
-    // Ordering: Relaxed, one thread.
-    assert_eq!(rung.load(Ordering::Relaxed), 3);
-    assert!(behind.iter_mut().all(is_ready));
 }
 
 /// async-lock, futures-intrusive, maitake-sync: a waker that used the semaphore deadlocked on its mutex.
@@ -98,7 +43,7 @@ fn waker_may_use_the_semaphore() {
         }
     });
     let mut first = semaphore.acquire();
-    assert!(poll_with(&mut first, &reentrant).is_pending());
+    assert!(poll_by(&mut first, &reentrant).is_pending());
     let mut second = Arc::clone(&semaphore).acquire_owned();
     assert!(!is_ready(&mut second));
     *other.lock().unwrap() = Some(second);
@@ -133,18 +78,11 @@ fn waker_may_use_the_semaphore_while_it_is_closed() {
 fn panicking_waker_costs_no_wake_up_and_no_permit() {
     for culprit in [0, 20, 39] {
         let semaphore = AsyncSemaphore::new(0);
-        let rung = Arc::new(AtomicUsize::new(0));
-        let good = waker({
-            let rung = Arc::clone(&rung);
-            move || {
-                // Ordering: Relaxed, one thread.
-                rung.fetch_add(1, Ordering::Relaxed);
-            }
-        });
+        let (good, rung) = bell();
         let bad = waker(|| panic!("a waker that panics"));
         let mut queue: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
         for (number, waiter) in queue.iter_mut().enumerate() {
-            assert!(poll_with(waiter, if number == culprit { &bad } else { &good }).is_pending());
+            assert!(poll_by(waiter, if number == culprit { &bad } else { &good }).is_pending());
         }
         let before = latchwork::foreign_panics();
         semaphore.add_permits(50);
@@ -257,30 +195,6 @@ fn weights_beyond_32_bits_are_kept() {
     assert_eq!(semaphore.available_permits(), 2 * HALF);
 }
 
-/// zio, Go: a request for more permits than exist. Here the request waits in FIFO order and can be cancelled.
-#[test]
-fn request_for_more_than_exists_waits_until_they_do() {
-    let semaphore = AsyncSemaphore::new(3);
-    let mut too_many = semaphore.acquire_many(5);
-    assert!(!is_ready(&mut too_many));
-    let mut behind = semaphore.acquire();
-    assert!(!is_ready(&mut behind));
-    semaphore.add_permits(2);
-    assert!(is_ready(&mut too_many));
-    assert!(is_ready(&mut behind), "expected the permit's return with its drop");
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(semaphore.acquire_weight(usize::MAX)))).is_err());
-}
-
-/// Kotlin (#2380): a waiter cancelled between grant and poll lost the lock.
-#[test]
-fn grant_of_a_cancelled_waiter_goes_to_the_next() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut waiters = queue(&semaphore, 2, Waker::noop());
-    semaphore.add_permits(1);
-    drop(waiters.remove(0));
-    assert!(is_ready(&mut waiters[0]));
-}
-
 /// tokio (#6450): an unpolled waiter keeps its granted permit from others. By design here too, but visible.
 #[test]
 fn granted_but_not_polled_can_be_seen() {
@@ -307,7 +221,7 @@ fn dropping_a_waker_may_drop_a_waiter() {
     assert!(!is_ready(&mut held));
     holds.0.set(Mutex::new(held)).ok().unwrap();
     let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &Waker::from(holds)).is_pending());
+    assert!(poll_by(&mut waiter, &Waker::from(holds)).is_pending());
     // Replacing the waker drops the old waker, and so the first waiter.
     assert!(!is_ready(&mut waiter));
     semaphore.add_permits(1);
@@ -332,7 +246,7 @@ fn waker_that_panics_when_dropped() -> Waker {
 fn waker_that_panics_when_dropped_costs_no_permit() {
     let semaphore = AsyncSemaphore::new(0);
     let (mut large, mut behind) = (semaphore.acquire_many(2), semaphore.acquire());
-    assert!(poll_with(&mut large, &waker_that_panics_when_dropped()).is_pending());
+    assert!(poll_by(&mut large, &waker_that_panics_when_dropped()).is_pending());
     assert!(!is_ready(&mut behind));
     semaphore.add_permits(1);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(large))).is_err());
@@ -345,7 +259,7 @@ fn waker_that_panics_when_dropped_costs_no_permit() {
 fn waker_panic_at_a_replacement_leaves_the_waiter_in_the_queue() {
     let semaphore = AsyncSemaphore::new(0);
     let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &waker_that_panics_when_dropped()).is_pending());
+    assert!(poll_by(&mut waiter, &waker_that_panics_when_dropped()).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| is_ready(&mut waiter))).is_err());
     assert!(!is_ready(&mut waiter), "expected the waiter to wait without a permit");
     semaphore.add_permits(1);
@@ -369,7 +283,7 @@ fn closing_goes_on_past_what_wakers_do() {
             40 => &bad,
             _ => Waker::noop(),
         };
-        assert!(poll_with(waiter, waker).is_pending());
+        assert!(poll_by(waiter, waker).is_pending());
     }
     semaphore.close();
     assert!(waiters.iter_mut().all(is_ready), "expected the end of all waits on the closed semaphore");
@@ -387,34 +301,6 @@ fn wakers_that_close_do_not_overflow_the_stack() {
     assert!(waiters.iter_mut().all(is_ready));
 }
 
-/// With a deficit behind a waiter, raising the capacity created a permit instead of reducing the deficit.
-#[test]
-fn raised_capacity_makes_up_for_the_deficit_first() {
-    let semaphore = AsyncSemaphore::new(3);
-    let held = semaphore.try_acquire_many(3).unwrap();
-    let mut waiter = semaphore.acquire();
-    assert!(!is_ready(&mut waiter));
-    semaphore.set_capacity(1);
-    semaphore.set_capacity(3);
-    assert!(!is_ready(&mut waiter), "expected no fourth permit of three");
-    drop(held);
-    assert!(is_ready(&mut waiter));
-    drop(waiter);
-    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (3, 3, 0));
-}
-
-/// Forgetting permits owed to a deficit made the capacity wrap.
-#[test]
-fn forgetting_what_a_deficit_waits_for_does_not_wrap() {
-    let semaphore = AsyncSemaphore::new(3);
-    let held = semaphore.try_acquire_many(3).unwrap();
-    semaphore.set_capacity(1);
-    held.forget();
-    assert_eq!((semaphore.capacity(), semaphore.held()), (0, 0));
-    semaphore.set_capacity(5);
-    assert_eq!((semaphore.available_permits(), semaphore.capacity(), semaphore.held()), (5, 5, 0));
-}
-
 fn waker_that_panics_when_cloned() -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| panic!("no copies"), |_| {}, |_| {}, |_| {});
     // SAFETY: the functions use no data, and are thread-safe.
@@ -426,7 +312,7 @@ fn waker_that_panics_when_cloned() -> Waker {
 fn waker_that_panics_when_cloned_leaves_no_waiter() {
     let semaphore = AsyncSemaphore::new(0);
     let mut waiter = semaphore.acquire();
-    let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut waiter, &waker_that_panics_when_cloned())));
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_by(&mut waiter, &waker_that_panics_when_cloned())));
     assert!(polled.is_err());
     assert_eq!(semaphore.waiters(), 0);
     semaphore.add_permits(1);
@@ -437,17 +323,10 @@ fn waker_that_panics_when_cloned_leaves_no_waiter() {
 #[test]
 fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     let semaphore = AsyncSemaphore::new(0);
-    let rung = Arc::new(AtomicUsize::new(0));
-    let bell = waker({
-        let rung = Arc::clone(&rung);
-        move || {
-            // Ordering: Relaxed, one thread.
-            rung.fetch_add(1, Ordering::Relaxed);
-        }
-    });
+    let (bell, rung) = bell();
     let mut waiter = semaphore.acquire();
-    assert!(poll_with(&mut waiter, &bell).is_pending());
-    let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut waiter, &waker_that_panics_when_cloned())));
+    assert!(poll_by(&mut waiter, &bell).is_pending());
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_by(&mut waiter, &waker_that_panics_when_cloned())));
     assert!(polled.is_err());
     semaphore.add_permits(1);
     // Ordering: Relaxed, one thread.
@@ -577,21 +456,8 @@ fn waker_that_panics_when_dropped_unused_costs_no_permit() {
         RawWakerVTable::new(|data| RawWaker::new(data, &DROPS), |_| {}, |_| {}, |_| panic!("a waker's"));
     // SAFETY: the functions use no data.
     let waker = unsafe { Waker::new(ptr::null(), &VTABLE) };
-    assert!(poll_with(&mut SEMAPHORE.acquire(), &waker).is_ready());
+    assert!(poll_by(&mut SEMAPHORE.acquire(), &waker).is_ready());
     assert_eq!((SEMAPHORE.available_permits(), SEMAPHORE.waiters()), (1, 0));
-}
-
-/// Ours: the optional permits were taken from a closed semaphore.
-#[test]
-fn closed_semaphore_gives_no_more_than_was_granted() {
-    let semaphore = AsyncSemaphore::new(0);
-    let mut waiter = semaphore.acquire_up_to(1..=3);
-    assert!(!is_ready(&mut waiter));
-    semaphore.add_permits(1);
-    semaphore.close();
-    semaphore.add_permits(2);
-    let Poll::Ready(Ok(permits)) = poll_with(&mut waiter, Waker::noop()) else { panic!("granted before") };
-    assert_eq!((permits.num_permits(), semaphore.available_permits()), (1, 2));
 }
 
 /// Ours: the call was enqueued for a moment, in the way of others.
@@ -673,7 +539,7 @@ fn capacity_is_what_was_set_before_wakers_are_called() {
         }
     });
     let mut queue: Vec<_> = (0..2).map(|_| semaphore.acquire_many(2)).collect();
-    assert!(queue.iter_mut().all(|waits| poll_with(waits, &looks).is_pending()));
+    assert!(queue.iter_mut().all(|waits| poll_by(waits, &looks).is_pending()));
     semaphore.set_capacity(5);
     assert_eq!(*seen.lock().unwrap(), [(5, 4); 2]);
     assert_eq!((semaphore.capacity(), semaphore.held()), (5, 4));

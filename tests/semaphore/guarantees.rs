@@ -1,15 +1,16 @@
 //! Guarantees documented at `AsyncSemaphore`, while wakers and other threads run.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::latch::Latch;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 use latchwork::{AsyncSemaphore, TryAcquireError};
+
+use crate::wakers::{bell, poll, poll_by, waker};
 
 /// Time limit for every step.
 const SOON: Duration = Duration::from_secs(30);
@@ -19,31 +20,11 @@ const A_WHILE: Duration = Duration::from_millis(300);
 /// Queue lengths around the size of a wake batch.
 const ABOUT_A_BATCH: [usize; 7] = [1, 2, 31, 32, 33, 64, 100];
 
-struct Run<F: Fn() + Send + Sync>(F);
-
-impl<F: Fn() + Send + Sync> Wake for Run<F> {
-    fn wake(self: Arc<Self>) {
-        (self.0)();
-    }
-}
-
-fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Run(run)))
-}
-
-fn poll_with<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(waker))
-}
-
-fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    poll_with(Pin::new(future), Waker::noop())
-}
-
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
     for (number, waiter) in queue.iter_mut().enumerate() {
         let waker = if number == special { waker } else { Waker::noop() };
-        assert!(poll_with(Pin::new(waiter), waker).is_pending());
+        assert!(poll_by(waiter, waker).is_pending());
     }
     queue
 }
@@ -245,7 +226,7 @@ fn granted_waiters_poll_returns_while_the_granter_stalls() {
         let mut waiters: Vec<_> = (0..len).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
         for (number, waiter) in waiters.iter_mut().enumerate() {
             let waker = if number == 0 { &waker } else { Waker::noop() };
-            assert!(poll_with(Pin::new(waiter), waker).is_pending());
+            assert!(poll_by(waiter, waker).is_pending());
         }
         let last = waiters.pop().unwrap();
         *ends.lock().unwrap() = Some([waiters.swap_remove(0), last]);
@@ -294,11 +275,11 @@ fn notifications_inside_of_a_waker_do_not_add_up() {
         let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
         for (number, wait) in waits.iter_mut().enumerate() {
             let waker = if number == 0 { &releases } else { Waker::noop() };
-            assert!(poll_with(wait.as_mut(), waker).is_pending());
+            assert!(poll_by(wait, waker).is_pending());
         }
         latch.release(len);
         for wait in &mut waits {
-            let Poll::Ready(call) = poll_with(wait.as_mut(), Waker::noop()) else {
+            let Poll::Ready(call) = poll_by(wait, Waker::noop()) else {
                 panic!("expected the notification of each waiter")
             };
             call.consume();
@@ -318,7 +299,7 @@ fn notifications_inside_of_a_waker_do_not_wrap() {
         let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
         for (number, wait) in waits.iter_mut().enumerate() {
             let waker = if number == 0 { &releases } else { Waker::noop() };
-            assert!(poll_with(wait.as_mut(), waker).is_pending());
+            assert!(poll_by(wait, waker).is_pending());
         }
         latch.release(len);
         assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
@@ -368,9 +349,9 @@ fn waiter_blocking_inside_of_a_waker_is_woken_by_a_later_waker() {
         });
         let mut before = queue(&closed, len, usize::MAX, &blocks);
         let mut first = outer.acquire();
-        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        assert!(poll_by(&mut first, &blocks).is_pending());
         let mut second = outer.acquire();
-        assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
+        assert!(poll_by(&mut second, &closes).is_pending());
         outer.add_permits(2);
         // Ordering: Relaxed, as above.
         assert!(was_refused.load(Ordering::Relaxed));
@@ -395,9 +376,9 @@ fn blocked_waker_is_woken_through_another_semaphores_queue() {
         let releases = waker(move || latch.release(1));
         let _waiters = queue(&closed, len, len - 1, &releases);
         let mut first = outer.acquire();
-        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        assert!(poll_by(&mut first, &blocks).is_pending());
         let mut second = outer.acquire();
-        assert!(poll_with(Pin::new(&mut second), &closes).is_pending());
+        assert!(poll_by(&mut second, &closes).is_pending());
         outer.add_permits(2);
     }
 }
@@ -418,7 +399,7 @@ fn thread_does_not_sleep_past_a_permit_released_during_a_waker() {
             move || {
                 let mut waits = blocked_on.map(|on| {
                     let mut wait = trigger.acquire();
-                    assert!(poll_with(Pin::new(&mut wait), &waker(move || way(&on))).is_pending());
+                    assert!(poll_by(&mut wait, &waker(move || way(&on))).is_pending());
                     wait
                 });
                 trigger.add_permits(2);
@@ -448,7 +429,7 @@ fn waker_that_blocks_is_woken_by_waiters_beyond_its_batch() {
         });
         let releases = waker(move || latch.release(1));
         let mut first = outer.acquire();
-        assert!(poll_with(Pin::new(&mut first), &blocks).is_pending());
+        assert!(poll_by(&mut first, &blocks).is_pending());
         let mut others = queue(&outer, len - 1, len - 2, &releases);
         outer.add_permits(len);
         assert!(poll(&mut first).is_ready());
@@ -470,7 +451,7 @@ fn stack_does_not_grow_with_the_number_of_semaphores() {
                 Some(next) => next.add_permits(1),
                 None => reached.set(()).expect("once"),
             });
-            assert!(poll_with(Pin::new(waiter), &releases).is_pending());
+            assert!(poll_by(waiter, &releases).is_pending());
         }
         semaphores[0].add_permits(1);
         assert!(reached.get().is_some(), "expected the wake-up of the last waiter");
@@ -549,21 +530,17 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
             (1..1000).contains(&free),
             "expected a budget spent in some of 1000 rounds, and {free} found it"
         );
-        let calls = Arc::new(AtomicUsize::new(0));
-        let counts = waker({
-            let calls = Arc::clone(&calls);
-            move || _ = calls.fetch_add(1, Ordering::Relaxed)
-        });
+        let (counts, calls) = bell();
         let (mut acquire, mut dropped) = (semaphore.acquire(), semaphore.acquire());
-        assert!(poll_with(Pin::new(&mut dropped), &counts).is_pending());
+        assert!(poll_by(&mut dropped, &counts).is_pending());
         // The pending future has its permit, and so its position.
         assert_eq!((calls.load(Ordering::Relaxed), semaphore.available_permits()), (1, 0));
         drop(dropped);
         assert_eq!(semaphore.available_permits(), 1);
-        assert!(poll_with(Pin::new(&mut acquire), &counts).is_pending());
+        assert!(poll_by(&mut acquire, &counts).is_pending());
         let mut behind = semaphore.acquire();
         assert!(poll(&mut behind).is_pending());
-        let Poll::Ready(permit) = poll_with(Pin::new(&mut acquire), &counts) else {
+        let Poll::Ready(permit) = poll_by(&mut acquire, &counts) else {
             panic!("expected the permit by the second poll")
         };
         assert!(poll(&mut behind).is_pending());

@@ -1,15 +1,27 @@
 //! `Latch`: notifications, pending and passed on.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::latch::Latch;
+use latchwork::latch::{Latch, Notification};
 
-fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
+use crate::wakers::{poll, poll_by, waker};
+
+type Wait<'a> = Pin<Box<dyn Future<Output = Notification<'a>> + 'a>>;
+
+/// Waits, oldest first.
+fn waits(latch: &Latch, how_many: usize) -> Vec<Wait<'_>> {
+    let mut waits: Vec<Wait<'_>> = (0..how_many).map(|_| Box::pin(latch.wait()) as _).collect();
+    assert!(waits.iter_mut().all(|wait| poll(wait).is_pending()));
+    waits
+}
+
+fn notified<'a>(wait: &mut Wait<'a>) -> Notification<'a> {
+    let Poll::Ready(call) = poll(wait) else { panic!("expected the notification of the waiter") };
+    call
 }
 
 #[test]
@@ -17,141 +29,86 @@ fn a_call_before_the_wait_is_kept() {
     let latch = Latch::new();
     assert!(latch.try_wait().is_none());
     latch.release(1);
-    assert!(poll(pin!(latch.wait())).is_ready());
+    assert!(poll(&mut pin!(latch.wait())).is_ready());
 }
 
 #[test]
 fn a_burst_of_calls_is_not_hoarded() {
     let latch = Latch::new();
-    for _ in 0..1000 {
-        latch.release(1);
-    }
+    (0..1000).for_each(|_| latch.release(1));
     assert_eq!(latch.pending(), 1);
     latch.release(3);
     latch.release(2);
     assert_eq!(latch.pending(), 3, "expected no more notifications than the largest release");
+    let latch = Latch::new();
+    (0..1000).for_each(|_| latch.release_all());
+    assert_eq!(latch.pending(), 1);
 }
 
 #[test]
-fn one_call_wakes_one() {
-    let latch = Latch::new();
-    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
-    assert!(poll(first.as_mut()).is_pending());
-    assert!(poll(second.as_mut()).is_pending());
-    latch.release(1);
-    let Poll::Ready(call) = poll(first.as_mut()) else { panic!("the oldest was not called") };
-    call.consume();
-    assert!(poll(second.as_mut()).is_pending());
-    assert_eq!(latch.pending(), 0);
+fn a_release_calls_the_oldest_and_no_more_than_it_says() {
+    for called in [1, 5, 100] {
+        let latch = Latch::new();
+        let mut waits = waits(&latch, 100);
+        assert_eq!(latch.waiters(), 100);
+        if called == 100 {
+            latch.release_all()
+        } else {
+            latch.release(called)
+        }
+        waits.drain(..called).for_each(|mut wait| notified(&mut wait).consume());
+        assert!(waits.iter_mut().all(|wait| poll(wait).is_pending()));
+        assert_eq!((latch.pending(), latch.waiters()), (0, 100 - called));
+        let mut late = pin!(latch.wait());
+        assert!(poll(&mut late).is_pending(), "expected no notification for a later waiter");
+    }
 }
 
+/// The waiter reads the notification and drops it, or never reads it.
 #[test]
 fn a_call_dropped_unanswered_goes_to_the_next() {
-    let latch = Latch::new();
-    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
-    assert!(poll(first.as_mut()).is_pending());
-    assert!(poll(second.as_mut()).is_pending());
-    latch.release(1);
-    let Poll::Ready(call) = poll(first.as_mut()) else { panic!("the oldest was not called") };
-    drop(call);
-    assert!(poll(second.as_mut()).is_ready());
-}
-
-#[test]
-fn unread_notification_goes_to_the_next() {
-    let latch = Latch::new();
-    let mut second = pin!(latch.wait());
-    {
-        let mut first = pin!(latch.wait());
-        assert!(poll(first.as_mut()).is_pending());
-        assert!(poll(second.as_mut()).is_pending());
+    let ways: [fn(&mut Wait<'_>); 2] = [|wait| drop(notified(wait)), |_| {}];
+    for way in ways {
+        let latch = Latch::new();
+        let mut waits = waits(&latch, 2);
         latch.release(1);
+        way(&mut waits[0]);
+        drop(waits.remove(0));
+        notified(&mut waits[0]).consume();
     }
-    assert!(poll(second.as_mut()).is_ready());
-}
-
-#[test]
-fn many_are_called_at_once() {
-    let latch = Latch::new();
-    let mut waits: Vec<_> = (0..5).map(|_| Box::pin(latch.wait())).collect();
-    for wait in &mut waits {
-        assert!(poll(wait.as_mut()).is_pending());
-    }
-    latch.release(5);
-    for wait in &mut waits {
-        let Poll::Ready(call) = poll(wait.as_mut()) else {
-            panic!("expected the notification of each waiter")
-        };
-        call.consume();
-    }
-    assert_eq!(latch.pending(), 0);
-}
-
-#[test]
-fn all_present_waiters_are_notified() {
-    let latch = Latch::new();
-    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
-    for wait in &mut waits {
-        assert!(poll(wait.as_mut()).is_pending());
-    }
-    assert_eq!(latch.waiters(), 100);
-    latch.release_all();
-    for wait in &mut waits {
-        let Poll::Ready(call) = poll(wait.as_mut()) else {
-            panic!("expected the notification of each waiter")
-        };
-        call.consume();
-    }
-    assert_eq!((latch.pending(), latch.waiters()), (0, 0));
-    assert!(poll(pin!(latch.wait())).is_pending(), "expected no notification for a later waiter");
 }
 
 #[test]
 fn notified_unpolled_waiter_is_not_notified_by_a_release_of_all() {
     let latch = Latch::new();
-    let (mut first, mut second) = (pin!(latch.wait()), pin!(latch.wait()));
-    assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    let mut waits = waits(&latch, 2);
     latch.release(1);
     latch.release_all();
     assert_eq!((latch.waiters(), latch.pending()), (2, 0));
-    assert!(poll(second).is_ready());
-}
-
-#[test]
-fn notification_without_a_waiter_is_kept_once() {
-    let latch = Latch::new();
-    for _ in 0..1000 {
-        latch.release_all();
-    }
-    assert_eq!(latch.pending(), 1);
+    assert!(poll(&mut waits[1]).is_ready());
 }
 
 /// Redisson (2ddc4a432, PR #7206): a cancelled waiter's permit came back twice.
 #[test]
 fn a_cancelled_waiter_does_not_multiply_its_call() {
     let latch = Latch::new();
-    for called in [false, true] {
-        let mut waits: Vec<_> = (0..50).map(|_| Box::pin(latch.wait())).collect();
-        for wait in &mut waits {
-            assert!(poll(wait.as_mut()).is_pending());
-        }
-        if called {
-            latch.release(3);
-        }
+    for called in [0, 3] {
+        let waits = waits(&latch, 50);
+        latch.release(called);
         drop(waits);
-        assert!(latch.pending() <= if called { 3 } else { 0 });
+        assert!(latch.pending() <= called);
     }
 }
 
 #[test]
 fn notifications_of_cancelled_waiters_coalesce() {
     let latch = Latch::new();
-    let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(latch.wait())).collect();
-    for wait in &mut waits {
-        assert!(poll(wait.as_mut()).is_pending());
+    let mut all = Vec::new();
+    for _ in 0..1000 {
+        all.extend(waits(&latch, 1));
         latch.release(1);
     }
-    drop(waits);
+    drop(all);
     assert_eq!(latch.pending(), 1);
 }
 
@@ -159,17 +116,9 @@ fn notifications_of_cancelled_waiters_coalesce() {
 #[test]
 fn cancelled_waiters_are_stepped_over() {
     let latch = Latch::new();
-    let mut waits: Vec<_> = (0..100).map(|_| Box::pin(latch.wait())).collect();
-    for wait in &mut waits {
-        assert!(poll(wait.as_mut()).is_pending());
-    }
-    let mut last = waits.pop().unwrap();
-    drop(waits);
+    let mut last = waits(&latch, 100).pop().unwrap();
     latch.release(1);
-    let Poll::Ready(call) = poll(last.as_mut()) else {
-        panic!("the notification went to a cancelled waiter")
-    };
-    call.consume();
+    notified(&mut last).consume();
     assert_eq!(latch.pending(), 0);
 }
 
@@ -207,23 +156,15 @@ fn a_thread_waits() {
 /// Other threads finish a stopped thread's wake-ups, and may meet a panicking waker before they notify.
 #[test]
 fn a_notification_is_sent_although_a_waker_panics() {
-    struct Run<F: Fn() + Send + Sync>(F);
-
-    impl<F: Fn() + Send + Sync> Wake for Run<F> {
-        fn wake(self: Arc<Self>) {
-            (self.0)();
-        }
-    }
-
     let [reached, let_go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
-    let stays = Waker::from(Arc::new(Run({
+    let stays = waker({
         let (reached, let_go) = (Arc::clone(&reached), Arc::clone(&let_go));
         move || {
             reached.wait();
             let_go.wait();
         }
-    })));
-    let panics = Waker::from(Arc::new(Run(|| panic!("a waker's"))));
+    });
+    let panics = waker(|| panic!("a waker's"));
 
     // More than a wake batch: the first waker blocks, and the last but one panics.
     let latch = Latch::new();
@@ -234,7 +175,7 @@ fn a_notification_is_sent_although_a_waker_panics() {
             39 => &panics,
             _ => Waker::noop(),
         };
-        assert!(wait.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        assert!(poll_by(wait, waker).is_pending());
     }
     thread::scope(|scope| {
         scope.spawn(|| latch.release(40));
@@ -242,8 +183,5 @@ fn a_notification_is_sent_although_a_waker_panics() {
         latch.release(1);
         let_go.wait();
     });
-    for wait in waits {
-        let Poll::Ready(notification) = poll(pin!(wait)) else { panic!("not notified") };
-        notification.consume();
-    }
+    assert!(waits.iter_mut().all(|wait| poll(wait).is_ready()));
 }

@@ -5,4 +5,6 @@ mod defects;
 mod drop_in;
 mod guarantees;
 mod latch;
+mod scripts;
 mod striped;
+mod wakers;

@@ -5,17 +5,15 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use latchwork::latch::Latch;
 use latchwork::striped::{DEFAULT_STRIPES, StripedSemaphores};
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::wakers::poll;
 
-fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
+const SOON: Duration = Duration::from_secs(30);
 
 /// Returns two names of different stripes, in the order of their stripes.
 fn two_names(stripes: &StripedSemaphores) -> [String; 2] {
@@ -77,10 +75,10 @@ fn debug_shows_holders_and_waiters_of_each_stripe() {
     let held = stripes.for_name("a").try_acquire().unwrap();
     assert!(stripes.for_name("b").try_acquire().is_none(), "expected the one stripe for all names");
     let mut waits = pin!(stripes.for_name("b").acquire());
-    assert!(poll(waits.as_mut()).is_pending());
+    assert!(poll(&mut waits).is_pending());
     assert_eq!(format!("{stripes:?}"), "[Stripe { holders: 1, waiters: 1 }]");
     drop(held);
-    drop(poll(waits));
+    drop(poll(&mut waits));
     assert_eq!(format!("{stripes:?}"), "[Stripe { holders: 0, waiters: 0 }]");
 }
 
@@ -139,24 +137,24 @@ fn two_stripes_in_clashing_orders_deadlock() {
     let forth = stripes.for_name(&one).try_acquire().unwrap();
     let back = stripes.for_name(&other).try_acquire().unwrap();
     assert!(
-        poll(pin!(stripes.for_name(&other).acquire())).is_pending(),
+        poll(&mut pin!(stripes.for_name(&other).acquire())).is_pending(),
         "expected the acquisition to wait for the other stripe"
     );
     assert!(
-        poll(pin!(stripes.for_name(&one).acquire())).is_pending(),
+        poll(&mut pin!(stripes.for_name(&one).acquire())).is_pending(),
         "expected the acquisition to wait for the first stripe"
     );
     drop((forth, back));
 
-    let forth = poll(pin!(stripes.acquire_all([&one, &other])));
+    let forth = poll(&mut pin!(stripes.acquire_all([&one, &other])));
     let mut back = pin!(stripes.acquire_all([&other, &one]));
-    assert!(poll(back.as_mut()).is_pending());
+    assert!(poll(&mut back).is_pending());
     assert!(
         stripes.for_name(&other).waiters() == 0,
         "expected the acquisition to wait for the first stripe before the second"
     );
     drop(forth);
-    assert!(poll(back).is_ready());
+    assert!(poll(&mut back).is_ready());
 }
 
 #[test]
@@ -211,15 +209,15 @@ fn no_way_out_of_a_wait_for_stripes_loses_one() {
     drop(stripes.acquire_all(&two));
     let last = stripes.for_name(&two[1]).try_acquire();
     let mut waits = Box::pin(stripes.acquire_all(&two));
-    assert!(poll(waits.as_mut()).is_pending());
+    assert!(poll(&mut waits).is_pending());
     drop(waits);
     assert!(stripes.for_name(&two[0]).try_acquire().is_some());
     let mut waits = Box::pin(stripes.acquire_all(&two));
-    assert!(poll(waits.as_mut()).is_pending());
+    assert!(poll(&mut waits).is_pending());
     drop(last);
     drop(waits);
     assert!(free(&stripes));
-    drop(poll(pin!(stripes.acquire_all(&two))));
+    drop(poll(&mut pin!(stripes.acquire_all(&two))));
     assert!(free(&stripes));
 
     // Panic with both stripes held, and within the iterator of names.
