@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend as _, Runtime};
-use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockError, LossReason};
 
-use over_local::{Between, Command, over};
+use over_local::{Command, There, goes, never, over_when};
 use polled::{poll, poll_by, ready};
 
 /// Runs in the child; returns 0 on success.
@@ -218,27 +218,19 @@ fn timers_and_tasks_of_a_busy_parent_are_over_in_its_child() {
     }
 }
 
-#[derive(Clone, Default)]
-struct NoReads(Arc<AtomicUsize>);
-
-impl Between for NoReads {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        match command {
-            Command::Acquire(Mode::Read) => pending().await,
-            // Ordering: Relaxed, one thread at a time.
-            Command::Release(_) | Command::RollBack(_) => _ = self.0.fetch_add(1, Ordering::Relaxed),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn child_gives_back_nothing_that_its_parent_has_asked_for() {
-    let given_back = NoReads::default();
-    let client = LockClient::new(over(&Local::new(), given_back.clone()));
+    let given_back = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&given_back);
+    let client = LockClient::new(over_when(&Local::new(), move |way, command| match (way, command) {
+        (There, Command::Acquire(Mode::Read)) => never(),
+        (There, Command::Release(_) | Command::RollBack(_)) => {
+            // Ordering: Relaxed, one thread at a time.
+            counted.fetch_add(1, Ordering::Relaxed);
+            goes()
+        }
+        _ => goes(),
+    }));
     let (me, lock) = (client.owner(), client.get_read_write_lock("prices").unwrap());
     let (writes, reads) = (lock.write().owned_by(&me), lock.read().owned_by(&me));
     let held = ready(writes.lock()).unwrap();
@@ -247,10 +239,10 @@ fn child_gives_back_nothing_that_its_parent_has_asked_for() {
     let status = forked(|| {
         drop((asks, held));
         // Ordering: Relaxed, as above.
-        given_back.0.load(Ordering::Relaxed) as i32
+        given_back.load(Ordering::Relaxed) as i32
     });
     assert_eq!(status, 0, "expected the child to end with status 0 without a release of its parent's locks");
-    assert_eq!(given_back.0.load(Ordering::Relaxed), 2);
+    assert_eq!(given_back.load(Ordering::Relaxed), 2);
 }
 
 /// More waiters than the client queues at the store: some wait for a place at the semaphore's gate.
@@ -288,23 +280,17 @@ fn child_whose_parents_lease_is_over_is_told_that_it_is_a_child() {
     assert!(ready(held.ensure_held()).unwrap_err().is_lost());
 }
 
-struct NoReleases;
-
-impl Between for NoReleases {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        match command {
-            Command::Release(_) => pending().await,
-            _ => Ok(()),
-        }
-    }
-}
-
 /// The parent's shutdown waits for a release of which the child drops a copy.
 #[test]
 fn child_that_drops_a_parents_release_wakes_none_of_its_tasks() {
-    let client = LockClient::new(over(&Local::with_runtime(ThreadRuntime::paused()), NoReleases));
+    let local = Local::with_runtime(ThreadRuntime::paused());
+    let client =
+        LockClient::new(over_when(
+            &local,
+            |way, command| {
+                if way == There && command.releases() { never() } else { goes() }
+            },
+        ));
     let held = ready(client.get_lock("held").unwrap().lock()).unwrap();
     let mut unlocks = Box::pin(held.unlock());
     assert!(poll(unlocks.as_mut()).is_pending());

@@ -1,6 +1,6 @@
 //! Features in combination, such as a forced unlock during a hand-off or a shutdown beside a question.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -9,77 +9,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockOptions, Owner};
-use tokio::sync::Semaphore;
 
 use crate::foreign::wakers::Untimed;
 use crate::meanwhile::Act;
-use crate::over_local::{Between, Command, OverLocal, over};
+use crate::over_local::{Back, Command, Gate, There, Way, goes, never, over_when};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
+/// A lock of each kind.
+const KINDS: [fn(&LockClient) -> Lock; 4] = [
+    |client| client.get_lock("orders").unwrap(),
+    |client| client.get_fair_lock("orders").unwrap(),
+    |client| client.get_read_write_lock("orders").unwrap().read().clone(),
+    |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+];
 /// Two threads collide within nanoseconds in some of these rounds.
 const ROUNDS: usize = 5_000;
 crate::waiting::waiting_for!(SOON);
 
-/// Stops one kind of command before the store, or the answer on the way back, or both, until `let_through`.
-#[derive(Clone)]
-struct Stops {
-    what: fn(Command<'_>) -> bool,
-    commands: bool,
-    answers: bool,
-    let_through: Arc<Semaphore>,
-}
-
-impl Stops {
-    fn new(answers: bool, what: fn(Command<'_>) -> bool) -> Self {
-        Self { what, commands: !answers, answers, let_through: Arc::new(Semaphore::new(0)) }
-    }
-
-    fn both(what: fn(Command<'_>) -> bool) -> Self {
-        Self { commands: true, ..Self::new(true, what) }
-    }
-
-    fn over(&self, local: &Local) -> OverLocal<Self> {
-        over(local, self.clone())
-    }
-
-    fn let_through(&self) {
-        self.let_through.add_permits(Semaphore::MAX_PERMITS / 2);
-    }
-
-    async fn stop(&self) {
-        self.let_through.acquire().await.unwrap().forget();
-    }
-}
-
-impl Between for Stops {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if self.commands && (self.what)(command) {
-            self.stop().await;
-        }
-        Ok(())
-    }
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if self.answers && (self.what)(command) {
-            self.stop().await;
-        }
-        Ok(())
-    }
-}
-
 /// The waiter takes over the lease number of the previous hold, while the forced unlock is unanswered.
 #[tokio::test]
 async fn lease_granted_after_a_forced_unlock_survives_its_answer() {
-    let (local, stops) =
-        (Local::new(), Stops::new(true, |command| matches!(command, Command::ForceRelease(_))));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (local, gate) = (Local::new(), Gate::closed());
+    let client = LockClient::new(gate.over(&local, |way, command| way == Back && command.forces()));
+    let other = LockClient::new(local);
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let held = lock.lock().await.unwrap();
     let mut waits = pin!(lock.lock_with_lease(HOUR));
@@ -88,7 +45,7 @@ async fn lease_granted_after_a_forced_unlock_survives_its_answer() {
     assert!(poll(forced.as_mut()).is_pending(), "expected the executed forced unlock to wait for its answer");
     drop(held);
     let next = soon("the waiter's turn", waits).await.unwrap();
-    stops.let_through();
+    gate.open();
     assert!(forced.await.unwrap());
     assert!(next.is_held(), "expected a lease granted after the forced unlock to be held");
     next.unlock().await.unwrap();
@@ -98,9 +55,8 @@ async fn lease_granted_after_a_forced_unlock_survives_its_answer() {
 /// The waiter gets the lock before the forced unlock reaches the store.
 #[tokio::test]
 async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
-    let (local, stops) =
-        (Local::new(), Stops::new(false, |command| matches!(command, Command::ForceRelease(_))));
-    let client = LockClient::new(stops.over(&local));
+    let gate = Gate::closed();
+    let client = LockClient::new(gate.over(&Local::new(), |way, command| way == There && command.forces()));
     let lock = client.get_lock("orders").unwrap();
     let held = lock.lock().await.unwrap();
     let mut waits = pin!(lock.lock_with_lease(HOUR));
@@ -109,33 +65,27 @@ async fn lease_that_is_granted_before_a_forced_unlock_is_lost_by_it() {
     assert!(poll(forced.as_mut()).is_pending(), "expected the forced unlock to wait on its way to the store");
     drop(held);
     let next = soon("the waiter's turn", waits).await.unwrap();
-    stops.let_through();
+    gate.open();
     assert!(forced.await.unwrap());
     assert!(!next.is_held(), "expected the new hold to be lost by the forced unlock");
-}
-
-/// Holds back the answers to reads and to forced unlocks, and counts the leases of each renewal.
-#[derive(Clone)]
-struct CountsRenewals(Stops, Arc<Mutex<Vec<usize>>>);
-
-impl Between for CountsRenewals {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Renew(leases, _) = command {
-            self.1.lock().unwrap().push(leases.len());
-        }
-        self.0.after(command).await
-    }
 }
 
 /// A silent store costs one timeout, not one per reader.
 #[tokio::test]
 async fn forced_unlock_asks_once_about_all_leases_granted_meanwhile() {
-    let is_held_back =
-        |command: Command<'_>| matches!(command, Command::Acquire(Mode::Read) | Command::ForceRelease(_));
-    let counts = CountsRenewals(Stops::new(true, is_held_back), Arc::default());
-    let client = LockClient::new(over(&Local::new(), counts.clone()));
+    let (gate, renewed) = (Gate::closed(), Arc::<Mutex<Vec<usize>>>::default());
+    let backend = over_when(&Local::new(), {
+        let (gate, renewed) = (gate.clone(), Arc::clone(&renewed));
+        move |way, command| match (way, command) {
+            (Back, Command::Acquire(Mode::Read) | Command::ForceRelease(_)) => gate.passes(),
+            (Back, Command::Renew(leases, _)) => {
+                renewed.lock().unwrap().push(leases.len());
+                goes()
+            }
+            _ => goes(),
+        }
+    });
+    let client = LockClient::new(backend);
     let (both, owner) = (client.get_read_write_lock("orders").unwrap(), client.owner());
     let _writes = both.write().owned_by(&owner).lock().await.unwrap();
     // Beside the write, each read asks for itself.
@@ -144,45 +94,39 @@ async fn forced_unlock_asks_once_about_all_leases_granted_meanwhile() {
     assert!(reads.iter_mut().all(|read| poll(read.as_mut()).is_pending()));
     let mut forced = pin!(read.force_unlock());
     assert!(poll(forced.as_mut()).is_pending(), "expected the executed forced unlock to wait for its answer");
-    counts.0.let_through.add_permits(reads.len());
+    gate.let_through(reads.len());
     let mut held = Vec::new();
     for read in reads {
         held.push(soon("the answer", read).await.unwrap());
     }
-    counts.0.let_through();
+    gate.open();
     assert!(forced.await.unwrap());
     assert!(
         held.iter().all(|read| !read.is_held()),
         "expected all leases granted before the forced unlock to be lost"
     );
-    assert_eq!(*counts.1.lock().unwrap(), [held.len()]);
+    assert_eq!(*renewed.lock().unwrap(), [held.len()]);
 }
 
 /// The acquisition is answered after the forced unlock, or while the unlock's answer is still on the way.
 #[tokio::test]
 async fn lease_granted_before_a_forced_unlock_and_known_later_is_lost() {
-    let kinds: [fn(&LockClient) -> Lock; 4] = [
-        |client| client.get_lock("orders").unwrap(),
-        |client| client.get_fair_lock("orders").unwrap(),
-        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
-        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
+    let stops: [fn(Way, Command<'_>) -> bool; 2] = [
+        |way, command| way == Back && command.acquires(),
+        |way, command| way == Back && (command.acquires() || command.forces()),
     ];
-    let what: [fn(Command<'_>) -> bool; 2] = [
-        |command| matches!(command, Command::Acquire(_)),
-        |command| matches!(command, Command::Acquire(_) | Command::ForceRelease(_)),
-    ];
-    for (lock_of, (answered_first, what)) in
-        kinds.into_iter().flat_map(|kind| what.into_iter().enumerate().map(move |what| (kind, what)))
+    for (lock_of, (answered_first, stops)) in
+        KINDS.into_iter().flat_map(|kind| stops.into_iter().enumerate().map(move |stops| (kind, stops)))
     {
-        let (local, stops) = (Local::new(), Stops::new(true, what));
-        let client = LockClient::new(stops.over(&local));
+        let gate = Gate::closed();
+        let client = LockClient::new(gate.over(&Local::new(), stops));
         let lock = lock_of(&client);
         let mut asks = pin!(lock.lock_with_lease(HOUR));
         assert!(poll(asks.as_mut()).is_pending(), "expected the granted attempt to wait for its answer");
         let mut forced = pin!(lock.force_unlock());
         let done = poll(forced.as_mut());
         assert_eq!(done.is_pending(), answered_first == 1);
-        stops.let_through();
+        gate.open();
         let held = soon("the answer", asks).await.unwrap();
         if done.is_pending() {
             assert!(forced.await.unwrap());
@@ -195,13 +139,7 @@ async fn lease_granted_before_a_forced_unlock_and_known_later_is_lost() {
 /// Another client has held the lock meanwhile; a token request would lease under the lost hold's number.
 #[test]
 fn lost_hold_is_not_begun_anew_by_the_token_of_an_inner_hold() {
-    let kinds: [fn(&LockClient) -> Lock; 4] = [
-        |client| client.get_lock("orders").unwrap(),
-        |client| client.get_fair_lock("orders").unwrap(),
-        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
-        |client| client.get_read_write_lock("orders").unwrap().write().clone(),
-    ];
-    for lock_of in kinds {
+    for lock_of in KINDS {
         let local = Local::new();
         let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
         let (lock, theirs) = (lock_of(&client).owned_by(&client.owner()), lock_of(&other));
@@ -242,12 +180,7 @@ fn acquisitions(client: &LockClient, of: fn(&LockClient) -> Lock) -> u64 {
 /// The forgotten hold ends first, while its owner still has the lock.
 #[test]
 fn name_is_dropped_after_a_hold_forgotten_beside_a_guard() {
-    let kinds: [fn(&LockClient) -> Lock; 3] = [
-        |client| client.get_lock("orders").unwrap(),
-        |client| client.get_fair_lock("orders").unwrap(),
-        |client| client.get_read_write_lock("orders").unwrap().read().clone(),
-    ];
-    for lock_of in kinds {
+    for lock_of in KINDS {
         let clock = ThreadRuntime::paused();
         let client = LockClient::new(Local::with_runtime(clock.clone()));
         let me: Owner = client.owner();
@@ -273,40 +206,37 @@ fn hasty() -> LockOptions {
 /// The owner, which holds the lock, waits for a longer lease or a token, and gains a hold with the answer.
 #[tokio::test]
 async fn unpolled_inner_hold_keeps_no_other_client_from_the_lock() {
-    for fair in [false, true] {
-        let asks = |command: Command<'_>| matches!(command, Command::Acquire(Mode::Fair | Mode::Plain));
-        let (local, stops) = (Local::new(), Stops::new(false, asks));
-        let client = LockClient::with_options(stops.over(&local), &hasty()).unwrap();
+    for lock_of in &KINDS[..2] {
+        let (local, gate) = (Local::new(), Gate::closed());
+        let backend = gate.over(&local, |way, command| way == There && command.acquires());
+        let client = LockClient::with_options(backend, &hasty()).unwrap();
         let other = LockClient::new(local);
-        let of = |client: &LockClient| {
-            if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }
-        };
-        let (lock, theirs) = (of(&client).unwrap().owned_by(&client.owner()), of(&other).unwrap());
-        stops.let_through.add_permits(1);
+        let (lock, theirs) = (lock_of(&client).owned_by(&client.owner()), lock_of(&other));
+        gate.let_through(1);
         let outer = lock.lock().await.unwrap();
         let fenced = lock.fenced();
         let mut inner = pin!(fenced.lock());
         assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
         drop(outer);
-        stops.let_through.add_permits(1);
+        gate.let_through(1);
         let got = soon("the other's turn", theirs.lock()).await.unwrap();
         got.unlock().await.unwrap();
-        stops.let_through();
+        gate.open();
         let inner = soon("its own turn, once it is polled", inner).await.unwrap();
         assert!(inner.is_held() && inner.fencing_token().is_some());
         assert_eq!(client.metrics().superseded, 1);
     }
 }
 
-fn reads(command: Command<'_>) -> bool {
-    matches!(command, Command::Acquire(Mode::Read))
+fn answers_a_read(way: Way, command: Command<'_>) -> bool {
+    way == Back && matches!(command, Command::Acquire(Mode::Read))
 }
 
 /// A writer's read asks the store outside of the queue.
 #[tokio::test]
 async fn unpolled_read_of_a_writer_keeps_the_lock_from_no_client() {
-    let (local, stops) = (Local::new(), Stops::new(true, reads));
-    let client = LockClient::with_options(stops.over(&local), &hasty()).unwrap();
+    let (local, gate) = (Local::new(), Gate::closed());
+    let client = LockClient::with_options(gate.over(&local, answers_a_read), &hasty()).unwrap();
     let other = LockClient::new(local);
     let (prices, theirs) =
         (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
@@ -316,7 +246,7 @@ async fn unpolled_read_of_a_writer_keeps_the_lock_from_no_client() {
     let mut reads = pin!(read.lock());
     assert!(poll(reads.as_mut()).is_pending(), "expected the writer's read to wait for the store");
     drop(writes);
-    stops.let_through();
+    gate.open();
     soon("the other's turn", theirs.write().lock()).await.unwrap().unlock().await.unwrap();
     assert!(soon("its own turn, once it is polled", reads).await.unwrap().is_held());
 }
@@ -324,37 +254,49 @@ async fn unpolled_read_of_a_writer_keeps_the_lock_from_no_client() {
 /// A writer's read lock on a paused clock.
 struct Reads {
     clock: ThreadRuntime,
+    gate: Gate,
     client: LockClient,
     lock: Lock,
-    writes: Guard,
+    _writes: Guard,
 }
 
 impl Reads {
     const UNPOLLED_LIMIT: Duration = Duration::from_secs(2);
 
-    fn over(between: impl Between) -> Self {
-        let clock = ThreadRuntime::paused();
+    /// Each answer to a read passes the gate so many times.
+    fn answered_in(steps: usize) -> Self {
+        let (clock, gate) = (ThreadRuntime::paused(), Gate::closed());
         let options = LockOptions::default().unpolled_limit(Self::UNPOLLED_LIMIT);
-        let backend = over(&Local::with_runtime(clock.clone()), between);
+        let backend = over_when(&Local::with_runtime(clock.clone()), {
+            let gate = gate.clone();
+            move |way, command| {
+                let passes = answers_a_read(way, command).then(|| vec![gate.clone(); steps]);
+                Box::pin(async move {
+                    for gate in passes.into_iter().flatten() {
+                        gate.passes().await?;
+                    }
+                    Ok(())
+                })
+            }
+        });
         let client = LockClient::with_options(backend, &options).unwrap();
         let (prices, me) = (client.get_read_write_lock("prices").unwrap(), client.owner());
-        let writes = ready(prices.write().owned_by(&me).lock()).unwrap();
-        Self { clock, client, lock: prices.read().owned_by(&me), writes }
+        let _writes = ready(prices.write().owned_by(&me).lock()).unwrap();
+        Self { clock, gate, client, lock: prices.read().owned_by(&me), _writes }
     }
 }
 
 /// The check that takes the first unpolled grant back comes too early for the second.
 #[test]
 fn unpolled_read_keeps_its_grant_beside_an_overdue_one() {
-    let stops = Stops::new(true, reads);
-    let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
+    let Reads { clock, gate, client, lock, _writes } = Reads::answered_in(1);
     let [mut late, mut in_time] = [(); 2].map(|()| Box::pin(lock.lock()));
     assert!(
         poll(late.as_mut()).is_pending() && poll(in_time.as_mut()).is_pending(),
         "expected both reads to wait for the store"
     );
     for _ in 0..2 {
-        stops.let_through.add_permits(1);
+        gate.let_through(1);
         clock.advance(Reads::UNPOLLED_LIMIT / 2);
     }
     assert_eq!(client.metrics().superseded, 1);
@@ -366,8 +308,8 @@ fn unpolled_read_keeps_its_grant_beside_an_overdue_one() {
 
 #[tokio::test]
 async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
-    let (local, stops) = (Local::new(), Stops::new(true, reads));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (local, gate) = (Local::new(), Gate::closed());
+    let (client, other) = (LockClient::new(gate.over(&local, answers_a_read)), LockClient::new(local));
     let (prices, theirs) =
         (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
     let me = client.owner();
@@ -378,7 +320,7 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
     writes.unlock().await.unwrap();
     let error = client.shutdown(Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(error.releasing(), [prices.name().clone()]);
-    stops.let_through();
+    gate.open();
     client.shutdown(SOON).await.unwrap();
     assert!(reads.await.unwrap().unwrap_err().is_shut_down());
     assert!(!theirs.read().is_locked().await.unwrap(), "expected no lease without a guard at the store");
@@ -403,12 +345,15 @@ async fn shutdown_releases_a_hold_that_ended_without_a_timer() {
     assert!(free, "expected no lease at the store after the shutdown");
 }
 
+fn releases(way: Way, command: Command<'_>) -> bool {
+    way == There && command.releases()
+}
+
 /// A shutdown must see either the hold or the release.
 #[test]
 fn shutdown_between_a_hold_and_its_release_waits_for_both() {
     for _ in 0..ROUNDS {
-        let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-        let client = LockClient::new(stops.over(&Local::new()));
+        let client = LockClient::new(Gate::closed().over(&Local::new(), releases));
         let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
         let begins = Barrier::new(2);
         let is_over = thread::scope(|scope| {
@@ -478,9 +423,8 @@ impl Runtime for RunsNoTask {
 async fn release_without_a_task_or_handle_is_retried() {
     let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
     let local = Local::with_runtime(RunsNoTask(clock.clone(), Arc::clone(&panics)));
-    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-    let client = LockClient::new(over(&local, stops.clone()));
-    let other = LockClient::new(local);
+    let gate = Gate::closed();
+    let (client, other) = (LockClient::new(gate.over(&local, releases)), LockClient::new(local));
     let held = client.get_lock("orders").unwrap().lock().await.unwrap();
     // The renewal is due in 100 ms.
     clock.advance(Duration::from_millis(9900));
@@ -488,7 +432,7 @@ async fn release_without_a_task_or_handle_is_retried() {
     panics.store(true, Ordering::SeqCst);
     drop(held);
     assert!(!panics.load(Ordering::SeqCst), "expected the panic of the runtime");
-    stops.let_through();
+    gate.open();
     clock.advance(Duration::from_secs(5));
     let free = other.get_lock("orders").unwrap().try_lock().await.unwrap().is_some();
     assert!(free, "expected a free lock after the retry of the release");
@@ -542,8 +486,8 @@ fn shutdown_polled_by_a_releases_waker_waits_for_the_answer() {
             }
         }
     }
-    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-    let client = LockClient::new(stops.over(&Local::new()));
+    let gate = Gate::closed();
+    let client = LockClient::new(gate.over(&Local::new(), releases));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let polls = Arc::new(Polls(client.clone(), AtomicUsize::new(0)));
     let mut shutdown = pin!(client.shutdown(HOUR));
@@ -556,7 +500,7 @@ fn shutdown_polled_by_a_releases_waker_waits_for_the_answer() {
     assert!(poll(release.as_mut()).is_pending());
     // Ordering: SeqCst, as above.
     assert_eq!(polls.1.load(Ordering::SeqCst), 0, "expected no wake-up before the answer to the release");
-    stops.let_through();
+    gate.open();
     ready(release).unwrap();
     ready(shutdown).unwrap();
 }
@@ -564,9 +508,8 @@ fn shutdown_polled_by_a_releases_waker_waits_for_the_answer() {
 /// The clock stands still, so no timer fires.
 #[test]
 fn shutdown_ends_with_the_release_whose_caller_has_left() {
-    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-    let clock = ThreadRuntime::paused();
-    let client = LockClient::new(stops.over(&Local::with_runtime(clock.clone())));
+    let (gate, clock) = (Gate::closed(), ThreadRuntime::paused());
+    let client = LockClient::new(gate.over(&Local::with_runtime(clock.clone()), releases));
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     let mut release = Box::pin(held.unlock());
@@ -577,7 +520,7 @@ fn shutdown_ends_with_the_release_whose_caller_has_left() {
         poll(shutdown.as_mut()).is_pending(),
         "expected the shutdown to wait for the answer to the release"
     );
-    stops.let_through();
+    gate.open();
     clock.advance(Duration::from_nanos(1));
     assert!(poll(shutdown).is_ready(), "expected the end of the shutdown after the answer");
 }
@@ -596,15 +539,15 @@ fn name_is_dropped_after_a_forgotten_hold_ended_by_itself() {
 /// The retried release has removed the lease before the first release reaches the store.
 #[test]
 fn unlock_overtaken_by_its_retry_reports_that_it_held_the_lock() {
-    let clock = ThreadRuntime::paused();
-    let stops = Stops::new(false, |command| matches!(command, Command::Release(_)));
-    let client = LockClient::with_options(stops.over(&Local::with_runtime(clock.clone())), &hasty()).unwrap();
+    let (gate, clock) = (Gate::closed(), ThreadRuntime::paused());
+    let backend = gate.over(&Local::with_runtime(clock.clone()), releases);
+    let client = LockClient::with_options(backend, &hasty()).unwrap();
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let mut unlocks = pin!(held.unlock());
     assert!(poll(unlocks.as_mut()).is_pending(), "expected the unlock to wait for its answer");
     clock.advance(SOON);
     // Both releases proceed, although the caller's future is not polled.
-    stops.let_through();
+    gate.open();
     clock.advance(Duration::from_nanos(1));
     ready(unlocks).unwrap();
     assert_eq!(client.metrics().leases_lost, 0);
@@ -612,9 +555,9 @@ fn unlock_overtaken_by_its_retry_reports_that_it_held_the_lock() {
 
 #[test]
 fn shutdown_ends_with_the_refusal_of_a_writers_read() {
-    let stops = Stops::new(false, reads);
-    let local = Local::with_runtime(ThreadRuntime::paused());
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (gate, local) = (Gate::closed(), Local::with_runtime(ThreadRuntime::paused()));
+    let asks = |way, command: Command<'_>| way == There && matches!(command, Command::Acquire(Mode::Read));
+    let (client, other) = (LockClient::new(gate.over(&local, asks)), LockClient::new(local));
     let (prices, theirs) =
         (client.get_read_write_lock("prices").unwrap(), other.get_read_write_lock("prices").unwrap());
     let me = client.owner();
@@ -629,7 +572,7 @@ fn shutdown_ends_with_the_refusal_of_a_writers_read() {
         poll(shutdown.as_mut()).is_pending(),
         "expected the shutdown to wait for the attempt that may be granted"
     );
-    stops.let_through();
+    gate.open();
     assert!(ready(reads).unwrap_err().is_shut_down());
     ready(shutdown).unwrap();
 }
@@ -667,49 +610,29 @@ fn shutdown_names_what_is_held_by_name_in_order() {
 /// One timer serves both reads, and fires too early for the second.
 #[test]
 fn each_read_that_is_not_polled_is_given_back_in_its_time() {
-    let stops = Stops::new(true, reads);
-    let Reads { clock, client, lock, writes: _writes } = Reads::over(stops.clone());
+    let Reads { clock, gate, client, lock, _writes } = Reads::answered_in(1);
     let mut asks = [(); 2].map(|()| Box::pin(lock.lock()));
     assert!(
         asks.iter_mut().all(|asks| poll(asks.as_mut()).is_pending()),
         "expected all reads to wait for the store"
     );
     for superseded in [0, 1, 2] {
-        stops.let_through.add_permits(1);
+        gate.let_through(1);
         clock.advance(Reads::UNPOLLED_LIMIT / 2);
         assert_eq!(client.metrics().superseded, superseded);
     }
 }
 
-struct InSteps(Stops);
-
-impl Between for InSteps {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        self.0.before(command).await
-    }
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        self.0.after(command).await?;
-        if reads(command) {
-            self.0.stop().await;
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn read_polled_in_time_that_waits_on_does_not_count_as_unpolled() {
-    let stops = Stops::new(true, reads);
-    let Reads { clock, client, lock, writes: _writes } = Reads::over(InSteps(stops.clone()));
+    let Reads { clock, gate, client, lock, _writes } = Reads::answered_in(2);
     let mut asks = pin!(lock.lock());
     assert!(poll(asks.as_mut()).is_pending());
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     assert!(poll(asks.as_mut()).is_pending(), "expected the read to wait for its second step");
     clock.advance(SOON);
     assert_eq!(client.metrics().superseded, 0);
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     assert!(ready(asks).unwrap().is_held());
 }
 
@@ -728,47 +651,26 @@ fn loss_that_a_refused_read_brings_to_light_is_told_and_counted() {
     assert_eq!(client.metrics().leases_lost, 1);
 }
 
-/// Stops acquisitions before the store, and answers to renewals on the way back.
-#[derive(Clone)]
-struct Apart {
-    asks: Stops,
-    renews: Stops,
-}
-
-impl Apart {
-    fn new() -> Self {
-        let asks = Stops::new(false, |command| matches!(command, Command::Acquire(_)));
-        Self { asks, renews: Stops::new(true, |command| matches!(command, Command::Renew(..))) }
-    }
-}
-
-impl Between for Apart {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        self.renews.before(command).await?;
-        self.asks.before(command).await
-    }
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        self.asks.after(command).await?;
-        self.renews.after(command).await
-    }
-}
-
 /// The token request, sent after the renewal, has begun the lease anew before the renewal's answer arrives.
 #[test]
 fn extension_is_repeated_if_the_lease_is_newer_than_its_loss() {
-    let local = Local::new();
-    let apart = Apart::new();
-    let (client, other) = (LockClient::new(over(&local, apart.clone())), LockClient::new(local));
+    let (local, asks, renewals) = (Local::new(), Gate::closed(), Gate::closed());
+    let backend = over_when(&local, {
+        let (asks, renewals) = (asks.clone(), renewals.clone());
+        move |way, command| match (way, command) {
+            (There, Command::Acquire(_)) => asks.passes(),
+            (Back, Command::Renew(..)) => renewals.passes(),
+            _ => goes(),
+        }
+    });
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let lock = lock.owned_by(&client.owner());
-    apart.asks.let_through.add_permits(1);
+    asks.let_through(1);
     let mut outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
-    apart.renews.let_through.add_permits(1);
+    renewals.let_through(1);
     assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     ready(theirs.force_unlock()).unwrap();
     {
@@ -777,9 +679,9 @@ fn extension_is_repeated_if_the_lease_is_newer_than_its_loss() {
             poll(extends.as_mut()).is_pending(),
             "expected the extension to wait after the report of a lost lease"
         );
-        apart.asks.let_through();
+        asks.open();
         assert!(ready(inner).unwrap().is_held());
-        apart.renews.let_through();
+        renewals.open();
         ready(extends).unwrap();
     }
     assert!(outer.remaining() > HOUR / 2);
@@ -795,8 +697,8 @@ fn extension_is_repeated_if_the_lease_is_newer_than_its_loss() {
 fn abandoned_extension_keeps_the_lock_no_longer_than_the_hold() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let backend = Gate::closed().over(&local, |way, command| way == Back && command.renews());
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let lock = client.get_lock("orders").unwrap();
     let mut held = ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap();
     assert!(poll(pin!(held.extend(HOUR))).is_pending());
@@ -810,15 +712,15 @@ fn abandoned_extension_keeps_the_lock_no_longer_than_the_hold() {
 fn late_extension_of_an_ended_hold_is_released_without_a_timer() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(Untimed(clock.clone()));
-    let stops = Stops::new(true, |command| matches!(command, Command::Renew(..)));
-    let client = LockClient::new(over(&local, stops.clone()));
-    let other = LockClient::new(local);
+    let gate = Gate::closed();
+    let backend = gate.over(&local, |way, command| way == Back && command.renews());
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let lock = client.get_lock("orders").unwrap();
     let mut held = ready(lock.lock_with_lease(Duration::from_secs(1))).unwrap();
     let mut extends = Box::pin(held.extend(HOUR));
     assert!(poll(extends.as_mut()).is_pending());
     clock.advance(Duration::from_secs(2));
-    stops.let_through();
+    gate.open();
     assert!(ready(extends).unwrap_err().is_lost());
     let free = ready(other.get_lock("orders").unwrap().try_lock()).unwrap().is_some();
     assert!(free, "expected no lease without a guard at the store");
@@ -827,13 +729,14 @@ fn late_extension_of_an_ended_hold_is_released_without_a_timer() {
 /// The token request begins the lease anew, so rolling back early would not undo a later arrival.
 #[test]
 fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
-    let local = Local::new();
-    let stops = Stops::new(false, |command| matches!(command, Command::Acquire(_) | Command::Release(_)));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (local, gate) = (Local::new(), Gate::closed());
+    let backend =
+        gate.over(&local, |way, command| way == There && (command.acquires() || command.releases()));
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let me = client.owner();
     let lock = lock.owned_by(&me);
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     let _outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
@@ -842,7 +745,7 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
         ready(lock.unlock(&me)).unwrap();
     }
     assert!(!ready(theirs.is_locked()).unwrap());
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     assert!(ready(inner).unwrap_err().is_lost());
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected no lease without a guard at the store");
 }
@@ -850,13 +753,13 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
 /// The request reaches the store after the rollback, and its outcome stays unknown.
 #[test]
 fn unread_token_request_leaves_nothing_of_a_released_hold() {
-    let local = Local::new();
-    let stops = Stops::both(|command| matches!(command, Command::Acquire(_)));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (local, gate) = (Local::new(), Gate::closed());
+    let backend = gate.over(&local, |_, command| command.acquires());
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let me = client.owner();
     let lock = lock.owned_by(&me);
-    stops.let_through.add_permits(2);
+    gate.let_through(2);
     let _outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = Box::pin(fenced.lock());
@@ -865,43 +768,33 @@ fn unread_token_request_leaves_nothing_of_a_released_hold() {
         ready(lock.unlock(&me)).unwrap();
     }
     assert!(!ready(theirs.is_locked()).unwrap());
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     assert!(poll(inner.as_mut()).is_pending(), "expected the granted acquisition to wait for its answer");
     drop(inner);
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected no lease without a guard at the store");
-}
-
-/// Runs an action once the queue head's command is sent; the answer never comes.
-#[derive(Clone, Default)]
-struct OnItsWay(Act);
-
-impl Between for OnItsWay {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            self.0.run();
-        }
-        Ok(())
-    }
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            pending::<()>().await;
-        }
-        Ok(())
-    }
 }
 
 /// The rollback reaches the store first; then the future is dropped, or kept without another poll.
 #[test]
 fn attempt_of_a_queue_head_superseded_in_flight_leaves_nothing() {
     for kept in [false, true] {
-        let (local, on_its_way) = (Local::new(), OnItsWay::default());
-        let client = LockClient::new(over(&local, on_its_way.clone()));
+        let (local, on_its_way) = (Local::new(), Act::default());
+        let backend = over_when(&local, {
+            let on_its_way = on_its_way.clone();
+            move |way, command| match (way, command) {
+                (There, Command::Acquire(_)) => {
+                    on_its_way.run();
+                    goes()
+                }
+                // The answer never comes.
+                (Back, Command::Acquire(_)) => never(),
+                _ => goes(),
+            }
+        });
+        let client = LockClient::new(backend);
         let (lock, theirs) =
             (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders").unwrap());
-        on_its_way.0.set(move || assert!(poll(pin!(client.shutdown(SOON))).is_ready()));
+        on_its_way.set(move || assert!(poll(pin!(client.shutdown(SOON))).is_ready()));
         let mut asks = Box::pin(lock.lock());
         let _ = poll(asks.as_mut());
         let _asks = kept.then_some(asks);
@@ -925,19 +818,19 @@ fn extension_of_a_vanished_lease_ends_although_the_clock_stops() {
 /// Another client takes the lock before the token request reaches the store.
 #[test]
 fn inner_hold_whose_token_is_refused_is_none() {
-    let local = Local::new();
-    let stops = Stops::new(false, |command| matches!(command, Command::Acquire(_)));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let (local, gate) = (Local::new(), Gate::closed());
+    let backend = gate.over(&local, |way, command| way == There && command.acquires());
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let lock = lock.owned_by(&client.owner());
-    stops.let_through.add_permits(1);
+    gate.let_through(1);
     let outer = ready(lock.lock()).unwrap();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
     assert!(poll(inner.as_mut()).is_pending(), "expected the inner acquisition to wait for its token");
     ready(theirs.force_unlock()).unwrap();
     let _theirs = ready(theirs.lock()).unwrap();
-    stops.let_through();
+    gate.open();
     assert!(ready(inner).unwrap_err().is_lost());
     assert!(!outer.is_held());
 }
@@ -947,8 +840,9 @@ fn inner_hold_whose_token_is_refused_is_none() {
 fn waiter_that_leaves_while_it_is_named_listens_no_more() {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let stops = Stops::new(true, |command| matches!(command, Command::Release(_)));
-    let (client, other) = (LockClient::new(stops.over(&local)), LockClient::new(local));
+    let gate = Gate::closed();
+    let backend = gate.over(&local, |way, command| way == Back && command.releases());
+    let (client, other) = (LockClient::new(backend), LockClient::new(local));
     let (lock, theirs) = (client.get_fair_lock("orders").unwrap(), other.get_fair_lock("orders").unwrap());
     let held = ready(lock.lock()).unwrap();
     let mut they_wait = pin!(theirs.lock());
@@ -963,7 +857,7 @@ fn waiter_that_leaves_while_it_is_named_listens_no_more() {
         1,
         "expected the subscription to stay until the answer to the release"
     );
-    stops.let_through();
+    gate.open();
     clock.advance(Duration::from_nanos(1));
     assert_eq!((client.metrics().releases_pending, client.metrics().subscriptions), (0, 0));
 }

@@ -1,19 +1,17 @@
 //! A runtime that ends, or breaks for a while.
 
-use std::future::pending;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::{Backend, LockName, Message, Mode, Runtime};
-use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::backend::{Backend, Failure, LockName, Message, Mode, Runtime};
+use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
 
 use crate::foreign::told::told_of;
-use crate::over_local::{Between, Command, Nothing, over};
+use crate::over_local::{Back, Nothing, There, fails, goes, never, over, over_when};
 use crate::polled::{poll, poll_by, ready};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -181,27 +179,23 @@ fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     assert_eq!(panics.calls.load(SeqCst), 2);
 }
 
-/// A store whose connection ends with the runtime.
-#[derive(Clone)]
-struct Fails(Ends);
-
-impl Between for Fails {
-    type Error = io::Error;
-
-    async fn before(&self, _: Command<'_>) -> Result<(), io::Error> {
-        if self.0.has_ended() {
-            self.0.clock.advance(Duration::from_secs(1));
-            return Err(io::ErrorKind::ConnectionAborted.into());
+/// A client of a store whose connection ends with the runtime.
+fn cut_off_by(ends: &Ends) -> LockClient {
+    let of = ends.clone();
+    let backend = over_when(&Local::with_runtime(ends.clone()), move |way, _| {
+        if way == Back || !of.has_ended() {
+            return goes();
         }
-        Ok(())
-    }
+        of.clock.advance(Duration::from_secs(1));
+        fails(Failure::Indeterminate)
+    });
+    LockClient::new(backend)
 }
 
 #[test]
 fn command_that_fails_as_the_runtime_has_ended_says_that() {
     let ends = Ends::new(Waker::noop());
-    let between = Fails(ends.clone());
-    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), between));
+    let client = cut_off_by(&ends);
     let lock = client.get_lock("orders").unwrap();
     assert!(ready(lock.holder()).unwrap().is_none());
     ends.end();
@@ -213,8 +207,7 @@ fn command_that_fails_as_the_runtime_has_ended_says_that() {
 #[test]
 fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
     let ends = Ends::new(Waker::noop());
-    let between = Fails(ends.clone());
-    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), between));
+    let client = cut_off_by(&ends);
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     ends.end();
     drop(held);
@@ -302,25 +295,18 @@ fn panics_that_do_not_come_in_a_row_end_no_renewal() {
 #[test]
 fn client_whose_runtime_has_ended_beside_a_release_is_dropped() {
     let ends = Ends::new(Waker::noop());
-    let silent = NoRelease(Arc::default());
-    let client = LockClient::new(over(&Local::with_runtime(ends.clone()), silent.clone()));
+    let kept = Arc::new(());
+    let backend = over_when(&Local::with_runtime(ends.clone()), {
+        let kept = Arc::clone(&kept);
+        move |way, command| {
+            let _kept = &kept;
+            if way == There && command.releases() { never() } else { goes() }
+        }
+    });
+    let client = LockClient::new(backend);
     drop(ready(client.get_lock("orders").unwrap().lock()).unwrap());
     assert_eq!(client.metrics().releases_pending, 1);
     ends.end();
     drop(client);
-    assert_eq!(Arc::strong_count(&silent.0), 1, "expected no task that keeps the backend");
-}
-
-#[derive(Clone)]
-struct NoRelease(Arc<()>);
-
-impl Between for NoRelease {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Release(_) = command {
-            pending::<()>().await;
-        }
-        Ok(())
-    }
+    assert_eq!(Arc::strong_count(&kept), 1, "expected no task that keeps the backend");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use latchwork::local::{Local, OtherKind};
+use latchwork::local::Local;
 use latchwork::lock::LockName;
 use latchwork::redis::Redis;
 use latchwork::subscription::SubscribeError;
@@ -89,8 +89,6 @@ async fn every_error_turns_into_a_lock_error_by_a_question_mark() {
 struct NoBraces;
 
 impl Between for NoBraces {
-    type Error = OtherKind;
-
     fn check_name(&self, name: &LockName) -> Result<(), NameError> {
         if name.as_str().contains('{') { Err(NameError::EmptyHashTag) } else { Ok(()) }
     }

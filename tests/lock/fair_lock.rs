@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, Nothing, over, over_with};
+use crate::over_local::{Between, Command, Fate, Nothing, There, Way, goes, over, over_with};
 use crate::polled::{poll, ready};
 use latchwork::backend::{
     AcquireOutcome, AcquireRequest, Backend as _, Inbox, LockName, Mode, ReleaseOutcome, Runtime as _,
     Transport,
 };
-use latchwork::local::{Local, LocalTransport, OtherKind};
+use latchwork::local::{Local, LocalTransport};
 use latchwork::{LeaseId, LockClient};
 
 /// Shorter than a third of the time a queue position lasts, after which the waiter asks again unprompted.
@@ -78,13 +78,10 @@ struct Questions {
 }
 
 impl Between for Questions {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
+        let asks = way == There && command.acquires();
+        self.asked.fetch_add(usize::from(asks), Ordering::Relaxed);
+        goes()
     }
 
     fn grants_suffice(&self) -> bool {

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, over};
+use crate::over_local::{Back, Command, Fate, There, Way, goes, over_when};
 use crate::polled::ready;
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
 use tokio::time::{sleep, timeout};
 
@@ -112,31 +112,25 @@ fn guard_dropped_after_the_end_of_its_own_lease_reports_a_loss() {
     ready(outer.unlock()).unwrap();
 }
 
-/// Advances the clock by a set time before the next acquisition is answered.
-#[derive(Clone)]
-struct Passes(ThreadRuntime, Arc<Mutex<Duration>>);
-
-impl Between for Passes {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            let time = std::mem::take(&mut *self.1.lock().unwrap());
-            self.0.advance(time);
-        }
-        Ok(())
-    }
-}
-
 /// The owner keeps the lock by another hold, without a token. Precise to a nanosecond.
 #[test]
 fn inner_lease_over_before_its_token_fails_and_may_be_retried() {
-    let passes = Passes(ThreadRuntime::paused(), Arc::default());
-    let client = LockClient::new(over(&Local::with_runtime(passes.0.clone()), passes.clone()));
+    let (clock, passes) = (ThreadRuntime::paused(), Arc::<Mutex<Duration>>::default());
+    // The time passes before the next acquisition is answered.
+    let backend = over_when(&Local::with_runtime(clock.clone()), {
+        let passes = Arc::clone(&passes);
+        move |way, command| {
+            if way == Back && command.acquires() {
+                clock.advance(std::mem::take(&mut *passes.lock().unwrap()));
+            }
+            goes()
+        }
+    });
+    let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     for (took, is_late) in [(LEASE - MOMENT, false), (LEASE, true), (LEASE + MOMENT, true)] {
         let outer = ready(lock.lock()).unwrap();
-        *passes.1.lock().unwrap() = took;
+        *passes.lock().unwrap() = took;
         let inner = ready(lock.fenced().lock_with_lease(LEASE));
         let says_so = matches!(inner, Err(LockError::Lease(LeaseError::OverBeforeAnswer)));
         assert_eq!((inner.is_ok(), says_so), (!is_late, is_late), "{inner:?}");
@@ -159,22 +153,27 @@ fn name_whose_lost_guard_is_forgotten_is_kept_no_longer() {
     assert_eq!(acquisitions(), 0);
 }
 
-struct SlowRenewals;
-
-impl Between for SlowRenewals {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Renew(..) = command {
-            sleep(Duration::from_millis(500)).await;
+/// Commands or answers that `late` picks take their time.
+fn slow(time: u64, late: fn(Way, Command<'_>) -> bool) -> LockClient {
+    let slowly = move |way, command: Command<'_>| -> Fate {
+        if !late(way, command) {
+            return goes();
         }
-        Ok(())
-    }
+        Box::pin(async move {
+            sleep(Duration::from_millis(time)).await;
+            Ok(())
+        })
+    };
+    LockClient::new(over_when(&Local::new(), slowly))
+}
+
+fn slow_renewals() -> LockClient {
+    slow(500, |way, command| way == There && command.renews())
 }
 
 #[tokio::test]
 async fn wait_limit_applies_to_the_longer_lease_of_an_inner_hold() {
-    let client = LockClient::new(over(&Local::new(), SlowRenewals));
+    let client = slow_renewals();
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
     let _outer = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
@@ -187,7 +186,7 @@ async fn wait_limit_applies_to_the_longer_lease_of_an_inner_hold() {
 
 #[tokio::test]
 async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
-    let client = LockClient::new(over(&Local::new(), SlowRenewals));
+    let client = slow_renewals();
     let me = client.owner();
     let lock = client.get_lock("orders").unwrap().owned_by(&me);
     let mut extended = lock.lock_with_lease(Duration::from_secs(60)).await.unwrap();
@@ -202,22 +201,9 @@ async fn extension_of_a_hold_that_was_given_back_meanwhile_says_so() {
     assert!(matches!(why, LockError::Lost { reason: LossReason::GivenBack, .. }), "{why:?}");
 }
 
-struct SlowAnswers;
-
-impl Between for SlowAnswers {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn lease_over_before_its_answer_fails_and_passes_the_lock_on() {
-    let client = LockClient::new(over(&Local::new(), SlowAnswers));
+    let client = slow(50, |way, command| way == Back && command.acquires());
     let prices = client.get_read_write_lock("prices").unwrap();
     for lock in [client.get_lock("a").unwrap(), client.get_fair_lock("b").unwrap(), prices.read().clone()] {
         let both =

@@ -24,11 +24,14 @@ impl Act {
         *self.0.lock().unwrap() = Some(Box::new(act));
     }
 
-    pub(crate) fn run(&self) {
+    /// True if an action was set.
+    pub(crate) fn run(&self) -> bool {
         let act = self.0.lock().unwrap().take();
-        if let Some(act) = act {
-            act();
-        }
+        act.map(|act| act()).is_some()
+    }
+
+    pub(crate) fn has_run(&self) -> bool {
+        self.0.lock().unwrap().is_none()
     }
 }
 
@@ -111,5 +114,5 @@ fn loss_that_comes_while_the_wait_for_it_begins_is_told() {
     let mut lost = pin!(guard.lost());
     runtime.is_asked_for_its_end.set(move || assert!(ready(lock.force_unlock()).unwrap()));
     assert_eq!(poll(lost.as_mut()), Poll::Ready(LossReason::Gone));
-    assert!(runtime.is_asked_for_its_end.0.lock().unwrap().is_none());
+    assert!(runtime.is_asked_for_its_end.has_run());
 }

@@ -1,15 +1,13 @@
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient, LockOptions, Metrics};
 use latchwork_testkit::RedisServer;
 
-use crate::over_local::{Between, Command, kept_while, over};
+use crate::over_local::{Back, Command, Gate, There, goes, over_when};
 use crate::polled::{poll, ready};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -173,52 +171,35 @@ mod needs_a_server {
     }
 }
 
-/// Holds attempts and answers to renewals back while a flag is set.
-#[derive(Clone, Default)]
-struct Kept {
-    attempts: Arc<AtomicBool>,
-    renewals: Arc<AtomicBool>,
-}
-
-impl Between for Kept {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(_) = command {
-            kept_while(&self.attempts).await;
-        }
-        Ok(())
-    }
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Renew(..) = command {
-            kept_while(&self.renewals).await;
-        }
-        Ok(())
-    }
-}
-
 /// Two forced unlocks surround a token request that begins the lease anew, within one tick of a coarse clock.
 #[test]
 fn loss_seen_by_an_extension_counts_beside_a_lease_begun_anew() {
-    let (local, kept) = (Local::with_runtime(ThreadRuntime::paused()), Kept::default());
+    let local = Local::with_runtime(ThreadRuntime::paused());
+    let (attempts, renewals) = (Gate::default(), Gate::default());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(over(&local, kept.clone()));
+    let backend = over_when(&local, {
+        let (attempts, renewals) = (attempts.clone(), renewals.clone());
+        move |way, command| match (way, command) {
+            (There, Command::Acquire(_)) => attempts.passes(),
+            (Back, Command::Renew(..)) => renewals.passes(),
+            _ => goes(),
+        }
+    });
+    let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     let mut outer = ready(lock.lock()).unwrap();
-    // Ordering: SeqCst here and below for simplicity; a test needs no less.
-    kept.attempts.store(true, SeqCst);
+    attempts.close();
     let fenced = lock.fenced();
     let mut inner = pin!(fenced.lock());
     assert!(poll(inner.as_mut()).is_pending());
     assert!(ready(theirs.force_unlock()).unwrap());
-    kept.renewals.store(true, SeqCst);
+    renewals.close();
     let mut extends = pin!(outer.extend(THIRD));
     assert!(poll(extends.as_mut()).is_pending());
-    kept.attempts.store(false, SeqCst);
+    attempts.open();
     let Poll::Ready(Ok(inner)) = poll(inner.as_mut()) else { panic!("expected a hold with a token") };
     assert!(inner.is_held() && ready(theirs.force_unlock()).unwrap());
-    kept.renewals.store(false, SeqCst);
+    renewals.open();
     let Poll::Ready(Err(error)) = poll(extends.as_mut()) else {
         panic!("expected the notification of the waiter")
     };

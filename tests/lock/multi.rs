@@ -1,7 +1,6 @@
 //! Several names at once: `MultiLock`.
 
 use std::future::pending;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Lease, LeaseError, Lock, LockClient, LockError, LossReason, MultiLockError, blocking};
 
 use crate::clashing::{self, lock, set};
-use crate::over_local::{Between, Command, over};
+use crate::over_local::{Between, Command, Fate, There, Way, never, over};
 use crate::polled::{poll, poll_by, ready};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -212,27 +211,23 @@ struct Faults {
 }
 
 impl Between for Faulty {
-    type Error = io::Error;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
-        tokio::task::yield_now().await;
-        if self.0.lock().unwrap().is_silent {
-            pending::<()>().await;
-        }
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
         let mut faults = self.0.lock().unwrap();
-        let fails = match command {
-            Command::Acquire(_) => {
+        let fails = match (way, command) {
+            (There, _) if faults.is_silent => return never(),
+            (There, Command::Acquire(_)) => {
                 faults.acquisitions += 1;
                 faults.fails == Some(faults.acquisitions)
             }
-            Command::Release(_) => faults.releases_fail,
+            (There, Command::Release(_)) => faults.releases_fail,
             _ => false,
         };
-        if fails { Err(io::Error::other("cut off")) } else { Ok(()) }
-    }
-
-    fn failure(&self, _: &io::Error) -> Failure {
-        Failure::Unreachable
+        Box::pin(async move {
+            if way == There {
+                tokio::task::yield_now().await;
+            }
+            if fails { Err(Failure::Unreachable) } else { Ok(()) }
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! A waiter's questions to the store: timing, number, and handling of an unreachable store.
 
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -12,7 +11,7 @@ use latchwork::local::{Local, ThreadRuntime};
 use latchwork::subscription::{Inbox, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
-use crate::over_local::{Between, Command, over, over_with};
+use crate::over_local::{Back, Between, Command, Fate, Way, fails, goes, over, over_with};
 use crate::polled::{poll, ready};
 
 pub(crate) type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
@@ -63,28 +62,23 @@ impl Counted {
 }
 
 impl Between for Counted {
-    type Error = io::Error;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
-        let asks = matches!(command, Command::Acquire(_));
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
+        if way == Back {
+            return goes();
+        }
+        let asks = command.acquires();
         self.0.asked.fetch_add(usize::from(asks), SeqCst);
         self.0.rolled_back.fetch_add(usize::from(matches!(command, Command::RollBack(_))), SeqCst);
-        self.0.renewals.fetch_add(usize::from(matches!(command, Command::Renew(..))), SeqCst);
-        if self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
-            return Err(io::Error::other("no connection"));
+        self.0.renewals.fetch_add(usize::from(command.renews()), SeqCst);
+        match self.0.gone.load(SeqCst) || asks && self.0.gone_for_questions.load(SeqCst) {
+            true if self.0.refuses.load(SeqCst) => fails(Failure::Refused),
+            true => fails(Failure::Unreachable),
+            false => goes(),
         }
-        Ok(())
     }
 
     fn receivers(&self, _: usize) -> usize {
         2
-    }
-
-    fn failure(&self, _: &io::Error) -> Failure {
-        match self.0.refuses.load(SeqCst) {
-            true => Failure::Refused,
-            false => Failure::Unreachable,
-        }
     }
 }
 

@@ -1,19 +1,20 @@
 //! Releases that the store rejects.
 
-use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::{LATEST_RUN, Runtime as _};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::backend::{Failure, LATEST_RUN, Runtime as _};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{LockClient, LockError, ShutdownError};
 use tracing::Level;
 
 use crate::foreign::told::{at_events_of, events_of};
-use crate::over_local::{Between, Command, Nothing, Refused, kept_while, over};
+use crate::over_local::{
+    Back, Between, Command, Fate, Gate, Nothing, There, Way, fails, goes, never, over, over_when,
+};
 use crate::polled::{poll, ready};
 
 /// Refuses every release while the flag is set, and records the time of each.
@@ -27,17 +28,13 @@ impl TakesNoRelease {
 }
 
 impl Between for TakesNoRelease {
-    type Error = Refused;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
-        if let Command::Release(_) = command {
-            self.1.lock().unwrap().push(self.0.now());
-            // Ordering: SeqCst, here and below for simplicity; a test needs no less.
-            if self.2.load(SeqCst) {
-                return Err(Refused);
-            }
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
+        if way == Back || !command.releases() {
+            return goes();
         }
-        Ok(())
+        self.1.lock().unwrap().push(self.0.now());
+        // Ordering: SeqCst, here and below for simplicity; a test needs no less.
+        if self.2.load(SeqCst) { fails(Failure::Indeterminate) } else { goes() }
     }
 }
 
@@ -115,19 +112,13 @@ fn unanswered_unlock_fails_as_unanswered_and_is_counted() {
     assert!(!refused.is_release_pending(), "{refused:?}");
 }
 
-#[derive(Clone, Default)]
-struct FirstIsSilent(Arc<AtomicBool>);
-
-impl Between for FirstIsSilent {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        // Ordering: SeqCst for simplicity; a test needs no less.
-        if matches!(command, Command::Release(_)) && !self.0.swap(true, SeqCst) {
-            pending::<()>().await;
-        }
-        Ok(())
-    }
+/// The store never answers the first release.
+fn first_release_is_lost(local: &Local) -> LockClient {
+    let is_first = AtomicBool::new(true);
+    LockClient::new(over_when(local, move |way, command| {
+        let is_lost = way == There && command.releases() && is_first.swap(false, SeqCst);
+        if is_lost { never() } else { goes() }
+    }))
 }
 
 type Shutdown = Pin<Box<dyn Future<Output = Result<(), ShutdownError>> + Send>>;
@@ -207,7 +198,7 @@ fn shutdown_lacking_answers_only_reports_that_no_work_is_lost() {
 #[test]
 fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     let clock = ThreadRuntime::paused();
-    let client = LockClient::new(over(&Local::with_runtime(clock), FirstIsSilent::default()));
+    let client = first_release_is_lost(&Local::with_runtime(clock));
     let lock = client.get_lock("orders").unwrap();
     let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
     assert!(poll(unlocks.as_mut()).is_pending());
@@ -224,7 +215,7 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
 #[test]
 fn unanswered_release_is_retried_and_shutdown_needs_no_caller() {
     let clock = ThreadRuntime::paused();
-    let client = LockClient::new(over(&Local::with_runtime(clock.clone()), FirstIsSilent::default()));
+    let client = first_release_is_lost(&Local::with_runtime(clock.clone()));
     let lock = client.get_lock("orders").unwrap();
     let unlocked = lock.clone();
     let mut unlocks = Box::pin(async move { unlocked.lock().await.unwrap().unlock().await });
@@ -253,110 +244,79 @@ fn shutdown_woken_during_a_release_hears_of_the_locks_end() {
     assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
 }
 
-/// Counts the commands that remove a lease.
-#[derive(Clone, Default)]
-struct Noted(Arc<AtomicUsize>);
-
-impl Between for Noted {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        let releases = matches!(command, Command::Release(_) | Command::RollBack(_));
-        // Ordering: SeqCst for simplicity; only a counter.
-        self.0.fetch_add(usize::from(releases), SeqCst);
-        Ok(())
-    }
-}
-
 #[test]
 fn answered_unlock_is_sent_once_and_reports_a_lost_lease() {
-    let (local, noted) = (Local::new(), Noted::default());
-    let client = LockClient::new(over(&local, noted.clone()));
+    let (local, sent) = (Local::new(), Arc::new(AtomicUsize::new(0)));
+    let backend = over_when(&local, {
+        let sent = Arc::clone(&sent);
+        move |way, command| {
+            let releases = way == There && (command.releases() || matches!(command, Command::RollBack(_)));
+            sent.fetch_add(usize::from(releases), SeqCst);
+            goes()
+        }
+    });
+    let client = LockClient::new(backend);
     let (lock, theirs) = (client.get_lock("orders").unwrap(), LockClient::new(local).get_lock("orders"));
     let held = ready(lock.lock()).unwrap();
     ready(held.unlock()).unwrap();
-    // Ordering: SeqCst, as above.
-    assert_eq!(noted.0.load(SeqCst), 1);
+    assert_eq!(sent.load(SeqCst), 1);
     let held = ready(lock.lock()).unwrap();
     ready(theirs.unwrap().force_unlock()).unwrap();
     assert!(ready(held.unlock()).unwrap_err().is_lost());
     assert_eq!(client.metrics().leases_lost, 1);
 }
 
-/// Refuses every command, and records the time of each rollback.
-#[derive(Clone)]
-struct TakesNothing(ThreadRuntime, Arc<Mutex<Vec<Instant>>>);
-
-impl Between for TakesNothing {
-    type Error = Refused;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
-        if let Command::RollBack(_) = command {
-            self.1.lock().unwrap().push(self.0.now());
-        }
-        Err(Refused)
-    }
-}
-
 /// A silent connection may deliver the acquisition late, and the lease begins on delivery.
 #[test]
 fn unanswered_attempt_is_rolled_back_for_as_long_as_it_may_run() {
     let clock = ThreadRuntime::paused();
-    let backend = TakesNothing(clock.clone(), Arc::default());
-    let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(over(&local, backend.clone()));
+    let rolled_back = Arc::<Mutex<Vec<Instant>>>::default();
+    let backend = over_when(&Local::with_runtime(clock.clone()), {
+        let (clock, rolled_back) = (clock.clone(), Arc::clone(&rolled_back));
+        move |_, command| {
+            if let Command::RollBack(_) = command {
+                rolled_back.lock().unwrap().push(clock.now());
+            }
+            fails(Failure::Indeterminate)
+        }
+    });
+    let client = LockClient::new(backend);
     let (begin, lease) = (clock.now(), Duration::from_secs(20));
     ready(client.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap_err();
     for _ in 0..300 {
         clock.advance(Duration::from_secs(1));
     }
-    let last = *backend.1.lock().unwrap().last().unwrap() - begin;
+    let last = *rolled_back.lock().unwrap().last().unwrap() - begin;
     let most = lease + LATEST_RUN;
     assert!(last <= most && last >= most - Duration::from_secs(2), "{last:?}");
-}
-
-/// Delays acquisitions and releases until told, then refuses the releases. Refuses rollbacks while `away`.
-#[derive(Clone, Default)]
-struct Keeps(Arc<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    questions: AtomicBool,
-    releases: AtomicBool,
-    away: AtomicBool,
-}
-
-impl Between for Keeps {
-    type Error = Refused;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
-        let is_refused = match command {
-            Command::Acquire(_) => {
-                kept_while(&self.0.questions).await;
-                false
-            }
-            Command::Release(_) => kept_while(&self.0.releases).await,
-            // Ordering: SeqCst, as above.
-            Command::RollBack(_) => self.0.away.load(SeqCst),
-            _ => false,
-        };
-        if is_refused { Err(Refused) } else { Ok(()) }
-    }
 }
 
 /// Polls the shutdown between the failure of the release and the start of the retry.
 #[test]
 fn shutdown_waits_for_the_retry_of_a_failed_release() {
-    let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
-    let client = LockClient::new(over(&Local::with_runtime(clock), keeps.clone()));
+    // The first release waits, and fails.
+    let (gate, is_first) = (Gate::closed(), AtomicBool::new(true));
+    let backend = over_when(&Local::with_runtime(ThreadRuntime::paused()), {
+        let gate = gate.clone();
+        move |way, command| {
+            let passes = gate.passes();
+            match way == There && command.releases() && is_first.swap(false, SeqCst) {
+                true => Box::pin(async {
+                    passes.await?;
+                    Err(Failure::Indeterminate)
+                }),
+                false => goes(),
+            }
+        }
+    });
+    let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap();
-    keeps.0.releases.store(true, SeqCst);
     let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
     assert!(poll(unlocks.as_mut()).is_pending());
     let (waits, too_early) = (Arc::new(InPlace::default()), Arc::new(AtomicBool::default()));
     *waits.shutdown.lock().unwrap() =
         Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));
-    keeps.0.releases.store(false, SeqCst);
+    gate.open();
     let look = {
         let (waits, too_early) = (waits.clone(), too_early.clone());
         move || {
@@ -375,21 +335,30 @@ fn shutdown_waits_for_the_retry_of_a_failed_release() {
 #[test]
 fn late_token_of_a_departed_owner_is_undone_after_the_outage() {
     const LEASE: Duration = Duration::from_secs(1200);
-    let (clock, keeps) = (ThreadRuntime::paused(), Keeps::default());
+    let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(over(&local, keeps.clone()));
+    let (asks, away) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let backend = over_when(&local, {
+        let (asks, away) = (asks.clone(), Arc::clone(&away));
+        move |way, command| match (way, command) {
+            (There, Command::Acquire(_)) => asks.passes(),
+            (There, Command::RollBack(_)) if away.load(SeqCst) => fails(Failure::Indeterminate),
+            _ => goes(),
+        }
+    });
+    let client = LockClient::new(backend);
     let (me, lock) = (client.owner(), client.get_lock("orders").unwrap());
     let (mine, theirs) = (lock.owned_by(&me), LockClient::new(local).get_lock("orders").unwrap());
     let _outer = ready(mine.lock_with_lease(LEASE)).unwrap();
-    keeps.0.questions.store(true, SeqCst);
+    asks.close();
     let fenced = mine.clone().fenced();
     let mut inner = pin!(fenced.lock_with_lease(LEASE));
     assert!(poll(inner.as_mut()).is_pending());
     ready(mine.unlock(&me)).unwrap();
     ready(mine.unlock(&me)).unwrap();
     assert!(ready(theirs.try_lock()).unwrap().is_some());
-    keeps.0.away.store(true, SeqCst);
-    keeps.0.questions.store(false, SeqCst);
+    away.store(true, SeqCst);
+    asks.open();
     assert!(matches!(poll(inner), Poll::Ready(Err(error)) if error.is_lost()));
     assert!(
         ready(theirs.try_lock()).unwrap().is_none(),
@@ -398,7 +367,7 @@ fn late_token_of_a_departed_owner_is_undone_after_the_outage() {
     for _ in 0..300 {
         clock.advance(Duration::from_secs(1));
     }
-    keeps.0.away.store(false, SeqCst);
+    away.store(false, SeqCst);
     clock.advance(Duration::from_secs(2));
     assert!(ready(theirs.try_lock()).unwrap().is_some(), "expected a free lock after the repeated rollback");
 }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::over_local::{Between, Command, Nothing, over_with};
+use crate::meanwhile::Act;
+use crate::over_local::{Back, Command, Fate, Nothing, Way, goes, over_with};
 use crate::polled::{poll, ready};
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::subscription::{Inbox, Message, SubscribeError, Transport};
 use latchwork::{LeaseError, LockClient, LockError, LockOptions};
@@ -27,24 +28,17 @@ impl Transport for Deaf {
     fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
-type Act = Box<dyn FnOnce() + Send>;
-
 /// Runs an action before the answer to the next plain acquisition or fair release.
-#[derive(Clone, Default)]
-struct Meanwhile(Arc<Mutex<Option<Act>>>);
-
-impl Between for Meanwhile {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(Mode::Plain) | Command::Release(Mode::Fair) = command {
-            let meanwhile = self.0.lock().unwrap().take();
-            if let Some(meanwhile) = meanwhile {
-                meanwhile();
+fn before_an_answer(act: &Act) -> impl Fn(Way, Command<'_>) -> Fate + Send + Sync + 'static {
+    let act = act.clone();
+    move |way, command| match (way, command) {
+        (Back, Command::Acquire(Mode::Plain) | Command::Release(Mode::Fair)) if act.run() => {
+            Box::pin(async {
                 tokio::task::yield_now().await;
-            }
+                Ok(())
+            })
         }
-        Ok(())
+        _ => goes(),
     }
 }
 
@@ -171,17 +165,17 @@ async fn try_that_is_answered_too_late_does_not_wait() {
     let (runtime, lease) = (ThreadRuntime::paused(), Duration::from_millis(10));
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let meanwhile = Meanwhile::default();
-    let backend = over_with(local, meanwhile.clone(), Deaf::default());
+    let meanwhile = Act::default();
+    let backend = over_with(local, before_an_answer(&meanwhile), Deaf::default());
     let lock = LockClient::new(backend).get_lock("orders").unwrap();
     let held = Arc::new(Mutex::new(None));
     let holds = Arc::clone(&held);
-    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+    meanwhile.set(move || {
         runtime.advance(lease);
         let lock = pin!(theirs.try_lock()).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok(Some(guard))) = lock else { panic!("expected the free lock") };
         *holds.lock().unwrap() = Some(guard);
-    }));
+    });
     let tries = lock.try_lock_for(Duration::ZERO, lease);
     let tried = tokio::time::timeout(SOON, tries).await.expect("expected the answer to the try");
     assert!(held.lock().unwrap().is_some());
@@ -211,22 +205,22 @@ fn failure_of_an_unconfirmed_subscription_is_reported() {
 /// The confirmation overtakes the answer that the lock is held; the earlier release's message is lost.
 #[tokio::test]
 async fn confirmation_before_the_answer_to_an_attempt_wakes_a_waiter() {
-    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Act::default());
     let local = Local::with_runtime(runtime.clone());
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
+    let client = LockClient::new(over_with(local, before_an_answer(&meanwhile), deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
     until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
     let inbox = deaf.0.lock().unwrap()[0].clone();
-    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+    meanwhile.set(move || {
         ready(held.unlock()).unwrap();
         inbox.ready();
-    }));
+    });
     until("it asks", || {
         runtime.advance(Duration::from_millis(100));
-        meanwhile.0.lock().unwrap().is_none()
+        meanwhile.has_run()
     })
     .await;
     // The clock stands still from here on.
@@ -237,33 +231,33 @@ async fn confirmation_before_the_answer_to_an_attempt_wakes_a_waiter() {
 /// The release and its message overtake the answer that the lock is held.
 #[tokio::test]
 async fn message_before_the_answer_to_an_attempt_makes_the_waiter_ask_again() {
-    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Act::default());
     let local = Local::with_runtime(runtime);
     let theirs = LockClient::new(local.clone()).get_lock("orders").unwrap();
-    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
+    let client = LockClient::new(over_with(local, before_an_answer(&meanwhile), deaf.clone()));
     let lock = client.get_lock("orders").unwrap();
     let held = theirs.lock().await.unwrap();
     let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
     until("it subscribes", || !deaf.0.lock().unwrap().is_empty()).await;
     let inbox = deaf.0.lock().unwrap()[0].clone();
     let messages = inbox.clone();
-    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+    meanwhile.set(move || {
         ready(held.unlock()).unwrap();
         messages.deliver(Message::Unlock);
-    }));
+    });
     inbox.ready();
     let guard = tokio::time::timeout(SOON, waits).await.expect("asleep beside a free lock").unwrap();
     guard.unlock().await.unwrap();
-    assert!(meanwhile.0.lock().unwrap().is_none(), "expected a release during a question");
+    assert!(meanwhile.has_run(), "expected a release during a question");
 }
 
 /// The message of the grant precedes the subscription's confirmation, which precedes the release's answer.
 #[tokio::test]
 async fn named_waiter_asks_if_its_confirmation_came_after_the_release() {
-    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Meanwhile::default());
+    let (runtime, deaf, meanwhile) = (ThreadRuntime::paused(), Deaf::default(), Act::default());
     let local = Local::with_runtime(runtime);
     let theirs = LockClient::new(local.clone()).get_fair_lock("orders").unwrap();
-    let client = LockClient::new(over_with(local, meanwhile.clone(), deaf.clone()));
+    let client = LockClient::new(over_with(local, before_an_answer(&meanwhile), deaf.clone()));
     let lock = client.get_fair_lock("orders").unwrap();
     let held = lock.lock().await.unwrap();
     let mut first = Box::pin(async move { theirs.lock().await });
@@ -271,13 +265,13 @@ async fn named_waiter_asks_if_its_confirmation_came_after_the_release() {
     let mut named = pin!(lock.lock());
     assert!(poll(named.as_mut()).is_pending());
     let inboxes = Arc::clone(&deaf.0);
-    *meanwhile.0.lock().unwrap() = Some(Box::new(move || {
+    meanwhile.set(move || {
         let Poll::Ready(Ok(guard)) = poll(first.as_mut()) else { panic!("expected the waiter's turn") };
         ready(guard.unlock()).unwrap();
         inboxes.lock().unwrap().iter().for_each(Inbox::ready);
-    }));
+    });
     drop(held);
-    assert!(meanwhile.0.lock().unwrap().is_none(), "expected a release during the hand-off");
+    assert!(meanwhile.has_run(), "expected a release during the hand-off");
     let guard =
         tokio::time::timeout(SOON, named).await.expect("the waiter sleeps beside its granted lock").unwrap();
     guard.unlock().await.unwrap();

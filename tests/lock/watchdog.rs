@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::foreign::told::events_of;
-use crate::over_local::{Between, Command, Refused, Renewals, over};
+use crate::over_local::{Back, Between, Command, Fate, Renewals, There, Way, goes, over, over_when};
 use crate::polled::{poll, ready};
-use latchwork::backend::{Backend as _, LeaseKey, LockName, Runtime};
-use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::backend::{Backend as _, Failure, LockName, Runtime};
+use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{Lease, LockClient, LockOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ impl Shared {
         let runtime = locks.runtime().clone();
         let backend = over(&locks, Self(Arc::new(Watched { runtime, calls, failing, panicking, go })));
         let options = LockOptions::default().watchdog_timeout(LEASE);
-        (backend.interceptor().0.clone(), LockClient::with_options(backend, &options).unwrap())
+        ((*backend.interceptor().0).clone(), LockClient::with_options(backend, &options).unwrap())
     }
 
     fn calls(&self, prefix: &str) -> Vec<(Instant, Vec<String>)> {
@@ -59,8 +59,7 @@ impl Shared {
         calls.iter().filter(|(_, names)| names[0].starts_with(prefix)).cloned().collect()
     }
 
-    async fn renews(&self, leases: &[LeaseKey]) -> Result<(), Refused> {
-        let names: Vec<String> = leases.iter().map(|key| key.name.to_string()).collect();
+    async fn renews(self, names: Vec<String>) -> Result<(), Failure> {
         let is_slow = slow(&names[0]);
         assert!(
             names.iter().all(|name| slow(name) == is_slow),
@@ -76,7 +75,7 @@ impl Shared {
         if fails {
             // Fail later, with the watchdog asleep again.
             runtime.sleep_until(runtime.now() + Duration::from_millis(20)).await;
-            return Err(Refused);
+            return Err(Failure::Indeterminate);
         }
         Ok(())
     }
@@ -92,17 +91,14 @@ impl Shared {
 }
 
 impl Between for Shared {
-    type Error = Refused;
-
     fn renewal_group(&self, name: &LockName) -> u64 {
         u64::from(slow(name.as_str()))
     }
 
-    async fn before(&self, command: Command<'_>) -> Result<(), Refused> {
-        match command {
-            Command::Renew(leases, _) => self.renews(leases).await,
-            _ => Ok(()),
-        }
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
+        let (There, Command::Renew(leases, _)) = (way, command) else { return goes() };
+        let names = leases.iter().map(|key| key.name.to_string()).collect();
+        Box::pin(self.clone().renews(names))
     }
 }
 
@@ -131,24 +127,27 @@ async fn renewal_that_panics_is_not_the_last_one() {
 }
 
 /// The store renews at once, and answers 20 s later.
-struct Late(ThreadRuntime);
-
-impl Between for Late {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Renew(..) = command {
-            self.0.sleep_until(self.0.now() + Duration::from_secs(20)).await;
+fn answers_late() -> (ThreadRuntime, LockClient) {
+    let clock = ThreadRuntime::paused();
+    let backend = over_when(&Local::with_runtime(clock.clone()), {
+        let clock = clock.clone();
+        move |way, command| {
+            let sleep = clock.sleep_until(clock.now() + Duration::from_secs(20));
+            match way == Back && command.renews() {
+                true => Box::pin(async {
+                    sleep.await;
+                    Ok(())
+                }),
+                false => goes(),
+            }
         }
-        Ok(())
-    }
+    });
+    (clock, LockClient::new(backend))
 }
 
 #[test]
 fn renewal_answered_after_its_lease_is_late_and_the_lock_lost() {
-    let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(over(&local, Late(clock.clone())));
+    let (clock, client) = answers_late();
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
     clock.advance(Duration::from_secs(29));
@@ -161,9 +160,7 @@ fn renewal_answered_after_its_lease_is_late_and_the_lock_lost() {
 
 #[test]
 fn renewal_answered_after_the_release_is_not_late() {
-    let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(clock.clone());
-    let client = LockClient::new(over(&local, Late(clock.clone())));
+    let (clock, client) = answers_late();
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     clock.advance(Duration::from_secs(11));
     ready(held.unlock()).unwrap();

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::local::{Local, OtherKind, ThreadRuntime};
-use latchwork::lock::{Failure, LockName};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{LockClient, LockError, LockOptions};
 
 use super::act;
 use super::told::told_of;
-use crate::over_local::{Between, Command, OverLocal, over};
+use crate::over_local::{Back, Between, Command, Fate, OverLocal, There, Way, goes, over};
 use crate::polled::{poll, ready};
 
 #[derive(Clone)]
@@ -39,38 +38,18 @@ impl Panics {
 }
 
 impl Between for Panics {
-    type Error = OtherKind;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Release(_) = command {
-            // Ordering: SeqCst, as above.
-            assert!(!self.always.load(Ordering::SeqCst), "on purpose");
-        }
-        if !self.late {
+    fn fate(&self, way: Way, command: Command<'_>) -> Fate {
+        // Ordering: SeqCst, as above.
+        let panics = way == There && command.releases() && self.always.load(Ordering::SeqCst);
+        assert!(!panics, "on purpose");
+        if self.late == (way == Back) {
             self.call();
         }
-        Ok(())
-    }
-
-    async fn after(&self, _: Command<'_>) -> Result<(), OtherKind> {
-        if self.late {
-            self.call();
-        }
-        Ok(())
+        goes()
     }
 
     fn asked(&self) {
         self.call();
-    }
-
-    fn failure(&self, error: &OtherKind) -> Failure {
-        self.call();
-        Failure::OtherKind(error.found())
-    }
-
-    fn renewal_group(&self, _: &LockName) -> u64 {
-        self.call();
-        0
     }
 }
 

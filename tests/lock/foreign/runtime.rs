@@ -1,19 +1,18 @@
 //! A runtime that panics at each call in turn, with a failing store, so that timers retry commands.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Runtime;
+use latchwork::backend::{Failure, Runtime};
 use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{Guard, LockClient};
 
 use super::act;
 use super::told::told_of;
-use crate::over_local::{Between, Command, over};
+use crate::over_local::{Command, There, fails, goes, over_when};
 use crate::polled::ready;
 
 #[derive(Clone)]
@@ -76,27 +75,6 @@ impl Runtime for Panics {
     }
 }
 
-#[derive(Clone)]
-struct Away {
-    clock: ThreadRuntime,
-    back: Instant,
-}
-
-impl Between for Away {
-    type Error = io::Error;
-
-    async fn before(&self, command: Command<'_>) -> Result<(), io::Error> {
-        let waits = matches!(
-            command,
-            Command::Release(_) | Command::RollBack(_) | Command::ForceRelease(_) | Command::Renew(..)
-        );
-        if waits && self.clock.now() < self.back {
-            return Err(io::Error::other("the store is away"));
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
     for fair in [false, true] {
@@ -106,7 +84,16 @@ fn runtime_that_panics_at_any_call_costs_no_name_and_no_renewal() {
             let runtime = Panics { runtime: clock.clone(), calls, at: never };
             let local = Local::with_runtime(runtime.clone());
             let back = clock.now() + Duration::from_secs(12);
-            let backend = over(&local, Away { clock: clock.clone(), back });
+            let backend = over_when(&local, {
+                let clock = clock.clone();
+                move |way, command| {
+                    let waits = !command.acquires() && !matches!(command, Command::Holders(_));
+                    match way == There && waits && clock.now() < back {
+                        true => fails(Failure::Indeterminate),
+                        false => goes(),
+                    }
+                }
+            });
             let client = LockClient::new(backend.clone());
             let watched = ready(client.get_lock("watched").unwrap().lock()).unwrap();
             runtime.calls.store(0, Ordering::SeqCst);

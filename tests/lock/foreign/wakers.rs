@@ -1,6 +1,6 @@
 //! Wakers that panic or block, at every place that calls wakers.
 
-use std::future::{Pending, pending, poll_fn};
+use std::future::{Pending, pending};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
-use latchwork::local::{Local, OtherKind, Sleep, ThreadRuntime};
+use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 
 use super::told::told_of;
 use super::waker_that_panics_when_dropped;
-use crate::over_local::{Between, Command, Nothing, over};
+use crate::over_local::{Back, Command, Gate, Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -365,31 +365,16 @@ fn waker_that_blocks_in_a_task_delays_no_timer_and_no_renewal() {
     });
 }
 
-/// Holds back the answers to reads, and the wakers that release the answers.
-#[derive(Clone, Default)]
-struct KeepsReads(Arc<Mutex<Option<Waker>>>);
-
-impl Between for KeepsReads {
-    type Error = OtherKind;
-
-    async fn after(&self, command: Command<'_>) -> Result<(), OtherKind> {
-        if let Command::Acquire(Mode::Read) = command {
-            poll_fn(|task| {
-                *self.0.lock().unwrap() = Some(task.waker().clone());
-                Poll::Pending
-            })
-            .await
-        }
-        Ok(())
-    }
-}
-
 /// A lease granted to an unpolled future is given back; another client waits for the lock.
 #[test]
 fn waker_blocked_by_an_unpolled_grants_return_delays_no_renewal() {
-    let between = KeepsReads::default();
-    let stage =
-        Stage::over(true, |local, options| LockClient::with_options(over(local, between.clone()), options));
+    // Holds back the answers to reads.
+    let answers = Gate::closed();
+    let stage = Stage::over(true, |local, options| {
+        let is_it =
+            |way, command: Command<'_>| way == Back && matches!(command, Command::Acquire(Mode::Read));
+        LockClient::with_options(answers.over(local, is_it), options)
+    });
     let [prices, theirs] = [&stage.client, &stage.other].map(|client| client.get_read_write_lock("prices"));
     let (prices, theirs, me) = (prices.unwrap(), theirs.unwrap(), stage.client.owner());
     let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
@@ -399,8 +384,7 @@ fn waker_blocked_by_an_unpolled_grants_return_delays_no_renewal() {
     drop(held);
     let mut waits = Box::pin(theirs.write().lock());
     assert!(poll_by(waits.as_mut(), &stage.trap.waker()).is_pending());
-    let answer = between.0.lock().unwrap().take();
-    answer.expect("the answer is requested").wake();
+    answers.open();
     stage.trap.await_call();
     stage.assert_works("given back unpolled", true);
     stage.trap.let_go();
