@@ -9,8 +9,7 @@ use std::time::Duration;
 use latchwork::backend::{Backend, Runtime};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::{LockName, Mode};
-use latchwork::subscription::Message;
-use latchwork::{LeaseError, Lock, LockClient, LockOptions};
+use latchwork::{Lock, LockClient, LockOptions};
 
 use crate::polled::{poll, poll_by};
 
@@ -18,45 +17,6 @@ latchwork_conformance::suite!(plain fair read_write permits: {
     let store = Local::new();
     move || store.clone()
 });
-
-#[test]
-fn watchdog_timeout_must_be_a_lease() {
-    let options = LockOptions::default().watchdog_timeout(Duration::ZERO);
-    assert_eq!(LockClient::with_options(Local::new(), &options).unwrap_err(), LeaseError::TooShort);
-}
-
-#[tokio::test]
-async fn wake_up_that_found_the_lock_taken_is_counted_as_wasted() {
-    // The clients communicate by messages only, as two processes would.
-    let backend = Local::new();
-    let (client, other) = (LockClient::new(backend.clone()), LockClient::new(backend.clone()));
-    let lock = client.get_lock("orders").unwrap();
-    let guard = other.get_lock("orders").unwrap().lock().await.unwrap();
-    let waits = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
-    let registry = client.registry();
-    let until = async |what: &dyn Fn() -> bool| {
-        let happened = async {
-            while !what() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), happened).await.expect("the event happens within 30 s");
-    };
-    until(&|| registry.stats().interest == 1).await;
-    // A spurious message: the lock was not released.
-    let channel = backend.channels(Mode::Plain, lock.name(), client.id()).own;
-    backend.registry().transport().publish(&channel, Message::Unlock);
-    until(&|| registry.stats().wakes_spurious == 1).await;
-    assert_eq!(registry.stats().wakes_useful, 0);
-    guard.unlock().await.unwrap();
-    waits.await.unwrap().unlock().await.unwrap();
-    let stats = registry.stats();
-    assert_eq!((stats.wakes_useful, stats.wakes_spurious), (1, 1));
-    assert_eq!((stats.unlock_messages, stats.interest, stats.entries), (2, 0, 0));
-}
 
 /// Shared channels would deliver one lock's messages to waiters of another, whatever the names.
 #[test]
@@ -94,39 +54,6 @@ fn forced_unlock_of_a_free_lock_is_told_to_none() {
     let _listens = local.registry().subscribe(&local.channels(Mode::Plain, &name, "").own);
     assert!(matches!(poll(pin!(local.force_release(Mode::Plain, &name))), Poll::Ready(Ok(false))));
     assert_eq!(local.registry().stats().unlock_messages, 0);
-}
-
-#[test]
-fn waker_that_panics_at_a_release_keeps_no_task_out() {
-    struct Panics;
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("on purpose");
-        }
-    }
-    let locks = Local::new();
-    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
-    let [plain, fair] = [
-        clients.each_ref().map(|client| client.get_lock("orders").unwrap()),
-        clients.each_ref().map(|client| client.get_fair_lock("tickets").unwrap()),
-    ];
-    // The release of a fair lock calls wakers of its own client, too.
-    for [one, other] in [plain, fair.clone(), fair.map(|_| clients[0].get_fair_lock("tickets").unwrap())] {
-        for dropped in [false, true] {
-            let Poll::Ready(Ok(guard)) = poll(pin!(one.lock())) else { panic!("expected the free lock") };
-            let mut waits = Box::pin(other.lock());
-            assert!(poll_by(waits.as_mut(), &Waker::from(Arc::new(Panics))).is_pending());
-            match dropped {
-                true => drop(guard),
-                false => _ = poll(pin!(guard.unlock())),
-            }
-            drop(waits);
-            let Poll::Ready(tried) = poll(pin!(one.try_lock())) else {
-                panic!("expected the answer to the try")
-            };
-            assert!(tried.unwrap().is_some(), "expected the free lock, and the try did not acquire it");
-        }
-    }
 }
 
 /// The waiter is granted the lock but not polled, and the grant expires before the waiter reads the message.

@@ -10,23 +10,6 @@ use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
 use tokio::time::{sleep, timeout};
 
 #[tokio::test]
-async fn lease_of_ones_own_ends_though_others_read_on() {
-    let client = LockClient::local();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let mine = prices.read().owned_by(&me);
-    let others = prices.read().lock().await.unwrap();
-    mine.lock_with_lease(Duration::from_millis(20)).await.unwrap().forget();
-    sleep(Duration::from_millis(40)).await;
-    assert_eq!(mine.hold_count(&me).await.unwrap(), 0, "expected no hold after the end of the lease");
-    others.unlock().await.unwrap();
-    assert!(
-        prices.write().try_lock().await.unwrap().is_some(),
-        "expected a free lock after the end of the lease"
-    );
-}
-
-#[tokio::test]
 async fn guard_learns_at_once_of_its_release_by_name_or_another_guard() {
     let client = LockClient::local();
     let me = client.owner();
@@ -71,24 +54,6 @@ async fn forgotten_hold_ends_though_others_read_on() {
     };
     timeout(Duration::from_secs(5), ends).await.expect("the hold ends although others renew their leases");
     others.ensure_held().await.unwrap();
-}
-
-/// The release wakes one waiter; the other knows the first holder's lease only.
-#[tokio::test]
-async fn end_of_a_lease_wakes_a_client_that_knows_an_earlier_lease() {
-    let store = Local::new();
-    let [first, second, third] = [(); 3].map(|()| LockClient::new(store.clone()));
-    let lock_of = |client: &LockClient| client.get_lock("orders").unwrap();
-    let held = lock_of(&first).lock().await.unwrap();
-    let (by_lease, waits) = (lock_of(&second), lock_of(&third));
-    let by_lease = tokio::spawn(async move { by_lease.lock_with_lease(Duration::from_millis(300)).await });
-    sleep(Duration::from_millis(50)).await;
-    let waits = tokio::spawn(async move { waits.lock().await.map(drop) });
-    sleep(Duration::from_millis(50)).await;
-    held.unlock().await.unwrap();
-    let kept = timeout(Duration::from_secs(5), by_lease).await.expect("the first waiter is woken");
-    timeout(Duration::from_secs(5), waits).await.expect("the waiter learns of the end").unwrap().unwrap();
-    assert!(!kept.unwrap().unwrap().is_held());
 }
 
 const LEASE: Duration = Duration::from_secs(1);

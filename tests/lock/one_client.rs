@@ -1,13 +1,10 @@
 //! The client's type does not depend on the store, and one error type covers all failures.
 
-use std::error::Error;
-use std::time::Duration;
-
 use latchwork::backend::Backend as _;
 use latchwork::local::Local;
-use latchwork::lock::{LockName, Mode};
+use latchwork::lock::Mode;
 use latchwork::redis::Redis;
-use latchwork::{LeaseError, LockClient, LockError, LockOptions, NameError};
+use latchwork::{LockClient, LockError};
 use latchwork_testkit::RedisServer;
 
 /// A program's struct, without a type parameter.
@@ -31,32 +28,6 @@ impl Orders {
         let both = self.locks.get_read_write_lock("orders:both")?;
         both.read().lock().await?.unlock().await?;
         both.write().lock().await?.unlock().await
-    }
-}
-
-/// Each `?` converts a different error type.
-fn checked(name: &str, watchdog_timeout: Duration) -> Result<LockClient, LockError> {
-    let name = LockName::new(name)?;
-    let options = LockOptions::default().watchdog_timeout(watchdog_timeout);
-    let client = LockClient::with_options(Local::new(), &options)?;
-    client.get_lock(name.as_str())?;
-    Ok(client)
-}
-
-#[test]
-fn errors_of_names_and_leases_become_errors_of_locks() {
-    const LEASE: Duration = Duration::from_secs(30);
-    assert!(checked("orders", LEASE).is_ok());
-    let of_name = checked("", LEASE).unwrap_err();
-    assert!(matches!(of_name, LockError::Name(NameError::Empty)), "{of_name:?}");
-    assert_eq!(of_name.to_string(), NameError::Empty.to_string());
-    let of_lease = checked("orders", Duration::ZERO).unwrap_err();
-    assert!(matches!(of_lease, LockError::Lease(LeaseError::TooShort)), "{of_lease:?}");
-    assert_eq!(of_lease.to_string(), LeaseError::TooShort.to_string());
-    for error in [of_name, of_lease] {
-        assert!(error.is_refused() && !error.is_retryable(), "{error}");
-        // The text is the cause's own, so the chain must not repeat the cause.
-        assert!(error.source().is_none(), "{error}");
     }
 }
 

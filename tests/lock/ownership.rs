@@ -1,4 +1,4 @@
-//! Hand-off of ownership in memory, on both backends: releases, drains, unpolled waiters, losses.
+//! Ownership beyond the suite for every backend, on both backends: unpolled waiters, losses, labels.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use latchwork::backend::Backend;
 use latchwork::local::Local;
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lease, LockClient, LockError, LockOptions, LossReason};
+use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::polled::poll;
@@ -75,24 +76,14 @@ macro_rules! of_both {
 }
 
 of_both! {
-    shutdown_waits_for_releases_and_refuses_newcomers
-    shutdown_names_what_is_held_still
-    shutdown_ends_waits
     head_polled_once_is_superseded
     granted_unpolled_waiter_is_superseded
     unpolled_head_keeps_no_other_process_out
-    superseded_waiter_queues_anew_when_it_is_polled
-    unlock_by_name_tells_a_guard_of_the_last_hold
     waiting_task_notices_a_foreign_forced_unlock_within_seconds
     holder_by_hand_off_is_told_the_loss
     extended_lease_lasts
-    lost_lease_is_not_extended
-    fenced_inner_hold_in_an_unfenced_outer_one_has_a_token
     holder_is_told_with_its_label
     longest_hold_costs_no_commands_and_ends_in_time
-    hold_of_the_owner_of_a_guard_is_reentered
-    owner_of_another_client_has_nothing_whatever_its_number
-    holds_ended_by_a_foreign_forced_unlock_do_not_count
     waiter_does_not_overtake_by_trying
     errors_say_what_can_be_done
 }
@@ -108,51 +99,9 @@ impl Wake for Counts {
     }
 }
 
-async fn shutdown_waits_for_releases_and_refuses_newcomers<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock("a").unwrap();
-    drop(lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap());
-    client.shutdown(SOON).await.unwrap();
-    assert!(
-        !other.get_lock("a").unwrap().is_locked().await.unwrap(),
-        "expected a free lock after the release"
-    );
-    let error = lock.lock().await.unwrap_err();
-    assert!(matches!(error, LockError::ShutDown) && error.is_shut_down(), "{error:?}");
-    assert!(lock.try_lock().await.unwrap_err().is_shut_down());
-    client.shutdown(Duration::ZERO).await.unwrap();
-}
-
-async fn shutdown_names_what_is_held_still<S: Store>(store: &S) {
-    let client = store.client().await;
-    let guard = client.get_lock("held").unwrap().lock().await.unwrap();
-    let error = client.shutdown(Duration::from_millis(20)).await.unwrap_err();
-    assert_eq!(error.held(), [guard.name().clone()]);
-    assert!(error.releasing().is_empty() && error.to_string().contains("held"));
-    let drained = tokio::spawn({
-        let client = client.clone();
-        async move { client.shutdown(SOON).await }
-    });
-    guard.unlock().await.unwrap();
-    soon("the drain", drained).await.unwrap().unwrap();
-}
-
-async fn shutdown_ends_waits<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let held = other.get_lock("a").unwrap().lock().await.unwrap();
-    let lock = client.get_lock("a").unwrap();
-    let waiters: Vec<_> = (0..3)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await.map(drop) })
-        })
-        .collect();
-    eventually("two behind the queue head", async || lock.waiters() == 2).await;
-    client.shutdown(SOON).await.unwrap();
-    for waiter in waiters {
-        assert!(soon("the end of the wait", waiter).await.unwrap().unwrap_err().is_shut_down());
-    }
-    held.unlock().await.unwrap();
+fn waiter(lock: &Lock) -> JoinHandle<Guard> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
 async fn head_polled_once_is_superseded<S: Store>(store: &S) {
@@ -161,10 +110,7 @@ async fn head_polled_once_is_superseded<S: Store>(store: &S) {
     let lock = client.get_lock("a").unwrap();
     let mut kept = Box::pin(lock.lock());
     assert!(poll(kept.as_mut()).is_pending());
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let next = waiter(&lock);
     eventually("the next one's place", async || lock.waiters() == 1).await;
     let begun = Instant::now();
     held.unlock().await.unwrap();
@@ -187,10 +133,7 @@ async fn granted_unpolled_waiter_is_superseded<S: Store>(store: &S) {
     let held = lock.lock().await.unwrap();
     let mut kept = Box::pin(lock.lock());
     assert!(poll(kept.as_mut()).is_pending());
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let next = waiter(&lock);
     eventually("the next one's place", async || lock.waiters() == 2).await;
     let begun = Instant::now();
     held.unlock().await.unwrap();
@@ -225,49 +168,11 @@ async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     guard.unlock().await.unwrap();
 }
 
-async fn superseded_waiter_queues_anew_when_it_is_polled<S: Store>(store: &S) {
-    let options = LockOptions::default().unpolled_limit(Duration::from_millis(50));
-    let client = store.client_with(&options).await;
-    let lock = client.get_lock("a").unwrap();
-    let held = lock.lock().await.unwrap();
-    let mut kept = Box::pin(lock.lock());
-    assert!(poll(kept.as_mut()).is_pending());
-    held.unlock().await.unwrap();
-    eventually("its being superseded", async || client.metrics().superseded == 1).await;
-    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
-    let guard = soon("its turn", kept).await.unwrap();
-    guard.ensure_held().await.unwrap();
-    guard.unlock().await.unwrap();
-}
-
-async fn unlock_by_name_tells_a_guard_of_the_last_hold<S: Store>(store: &S) {
-    let client = store.client().await;
-    let me = client.owner();
-    let lock = client.get_lock("a").unwrap();
-    let mine = lock.owned_by(&me);
-    let guard = mine.lock().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
-    eventually("the next one's place", async || lock.waiters() == 1).await;
-    mine.unlock(&me).await.unwrap();
-    let next = soon("the next one's turn", next).await.unwrap();
-    assert!(!guard.is_held(), "expected the former guard to have lost its hold");
-    assert_eq!(soon("the notice", guard.lost()).await, LossReason::GivenBack);
-    assert!(guard.unlock().await.unwrap_err().is_lost());
-    next.ensure_held().await.unwrap();
-    next.unlock().await.unwrap();
-}
-
 async fn waiting_task_notices_a_foreign_forced_unlock_within_seconds<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
-    let waits = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let waits = waiter(&lock);
     eventually("the next one's place", async || lock.waiters() == 1).await;
     assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
     // Leases with waiters are verified once a second.
@@ -284,10 +189,7 @@ async fn holder_by_hand_off_is_told_the_loss<S: Store>(store: &S) {
     let (client, other) = (store.client_with(&options).await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let held = lock.lock().await.unwrap();
-    let waits = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let waits = waiter(&lock);
     eventually("the next one's place", async || lock.waiters() == 1).await;
     held.unlock().await.unwrap();
     let guard = soon("the hand-off", waits).await.unwrap();
@@ -316,38 +218,6 @@ async fn extended_lease_lasts<S: Store>(store: &S) {
     guard.unlock().await.unwrap();
 }
 
-async fn lost_lease_is_not_extended<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock("a").unwrap();
-    let mut guard = lock.lock().await.unwrap();
-    assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
-    let theirs = other.get_lock("a").unwrap().lock().await.unwrap();
-    assert!(guard.extend(Duration::from_secs(60)).await.unwrap_err().is_lost());
-    assert!(!guard.is_held());
-    drop(guard);
-    theirs.ensure_held().await.unwrap();
-    theirs.unlock().await.unwrap();
-}
-
-async fn fenced_inner_hold_in_an_unfenced_outer_one_has_a_token<S: Store>(store: &S) {
-    let client = store.client().await;
-    let lock = client.get_lock("a").unwrap().owned_by(&client.owner());
-    let before = lock.fenced().lock().await.unwrap();
-    let last = before.fencing_token();
-    before.unlock().await.unwrap();
-    let outer = lock.lock().await.unwrap();
-    let inner = lock.fenced().lock().await.unwrap();
-    assert!(outer.fencing_token().is_none() && inner.fencing_token() > last);
-    let again = lock.fenced().lock().await.unwrap();
-    assert_eq!(again.fencing_token(), inner.fencing_token());
-    for guard in [outer, inner, again] {
-        guard.unlock().await.unwrap();
-    }
-    let after = lock.fenced().lock().await.unwrap();
-    assert!(after.fencing_token() > last);
-    after.unlock().await.unwrap();
-}
-
 async fn holder_is_told_with_its_label<S: Store>(store: &S) {
     let (client, other) =
         (store.client_with(&LockOptions::default().label("host-7:worker")).await, store.client().await);
@@ -370,52 +240,13 @@ async fn longest_hold_costs_no_commands_and_ends_in_time<S: Store>(store: &S) {
     let client = store.client_with(&options).await;
     let lock = client.get_lock("a").unwrap();
     let guard = lock.lock().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.lock().await.unwrap() }
-    });
+    let next = waiter(&lock);
     assert_eq!(soon("the limit", guard.lost()).await, LossReason::HeldTooLong);
     let next = soon("the next one", next).await.unwrap();
     assert_eq!((client.metrics().renewals_sent, lock.stats().hand_offs), (0, 1));
     drop(guard);
     next.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
-}
-
-async fn hold_of_the_owner_of_a_guard_is_reentered<S: Store>(store: &S) {
-    let client = store.client().await;
-    let lock = client.get_lock("a").unwrap();
-    let outer = lock.lock().await.unwrap();
-    let inner = soon("re-entry", lock.owned_by(outer.owner()).lock()).await.unwrap();
-    assert_eq!(lock.hold_count(outer.owner()).await.unwrap(), 2);
-    outer.unlock().await.unwrap();
-    assert!(inner.is_held());
-    inner.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
-}
-
-async fn owner_of_another_client_has_nothing_whatever_its_number<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    // Owners get equal numbers, as each is its client's first.
-    let (me, stranger) = (client.owner(), other.owner());
-    let lock = client.get_lock("a").unwrap();
-    let guard = lock.owned_by(&me).lock().await.unwrap();
-    assert!(
-        matches!(lock.unlock(&stranger).await, Err(LockError::NotHeld { owner, .. }) if owner == stranger)
-    );
-    assert_eq!((lock.hold_count(&stranger).await.unwrap(), lock.hold_count(&me).await.unwrap()), (0, 1));
-    guard.unlock().await.unwrap();
-}
-
-async fn holds_ended_by_a_foreign_forced_unlock_do_not_count<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let me = client.owner();
-    let lock = client.get_lock("a").unwrap().owned_by(&me);
-    let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
-    assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
-    assert!(!guards.iter().any(Guard::is_held), "expected both guards to learn of the loss from the count");
 }
 
 async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {

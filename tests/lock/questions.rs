@@ -257,25 +257,6 @@ fn limit_reached_in_an_outage_reports_the_stores_last_answer() {
     assert!(matches!(tried, Poll::Ready(Ok(None))), "{tried:?}");
 }
 
-/// The client has seen the lock held, and two other clients hear of the release: one step for each.
-#[test]
-fn client_with_others_waiting_yields_for_a_step_per_client() {
-    let stage = Stage::new(Mode::Plain);
-    let lock = stage.client.get_lock("orders").unwrap();
-    let held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
-    let mut first = waits(&lock);
-    drop(held);
-    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else {
-        panic!("expected the notification of the waiter")
-    };
-    drop(held);
-    let mut again = waits(&lock);
-    stage.clock.advance(Duration::from_millis(1));
-    assert!(poll(again.as_mut()).is_pending(), "expected the client to yield to the second notified client");
-    stage.clock.advance(Duration::from_millis(1));
-    assert!(poll(again.as_mut()).is_ready(), "expected the client to acquire after two steps");
-}
-
 #[test]
 fn wake_that_brought_the_lock_counts_as_useful() {
     for mode in [Mode::Plain, Mode::Fair] {

@@ -55,6 +55,8 @@ fn queue_head_whose_messages_arrive_already_asks_once() {
     let _held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
     let asked = stage.asked_by(|| drop(waits(&lock)));
     assert_eq!(asked, 1);
+    stage.counted.is_gone(true);
+    assert!(ready(lock.lock()).unwrap_err().is_unreachable());
 }
 
 /// By asking first, the queue head would have to ask again after subscribing.
@@ -89,25 +91,6 @@ fn lock_counts_as_handed_over_by_another_client_if_that_had_it() {
         }
         assert_eq!(client.metrics().hand_offs_remote, u64::from(is_held));
     }
-}
-
-#[test]
-fn unlimited_first_call_fails_at_once_if_the_store_is_gone() {
-    let stage = Stage::new(Mode::Plain);
-    let lock = Stage::lock(&Arrives::default().client(&stage), Mode::Plain);
-    stage.counted.is_gone(true);
-    assert!(ready(lock.lock()).unwrap_err().is_unreachable());
-    // A waiter that has seen the lock held waits for the store.
-    stage.counted.is_gone(false);
-    let held = ready(Stage::lock(&stage.theirs, Mode::Plain).lock()).unwrap();
-    let mut waits = waits(&lock);
-    stage.counted.is_gone(true);
-    stage.clock.advance(SECOND * 31);
-    assert!(poll(waits.as_mut()).is_pending());
-    drop(held);
-    stage.counted.is_gone(false);
-    stage.clock.advance(SECOND);
-    assert!(matches!(poll(waits.as_mut()), Poll::Ready(Ok(_))));
 }
 
 /// Heads ask twice a second; without active messages a head awaits its subscription after the first question.

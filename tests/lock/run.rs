@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{LockClient, LockOptions, LossReason};
+use latchwork::{LockClient, LossReason};
 
 struct Dropped(Arc<AtomicUsize>);
 
@@ -115,15 +115,6 @@ async fn panic_of_the_work_gives_the_lock_back() {
     assert!(lock.try_lock().await.unwrap().is_some());
 }
 
-/// `max_hold` ends a watched hold as well.
-#[tokio::test]
-async fn work_ends_with_the_longest_hold() {
-    let options = LockOptions::default().max_hold(Duration::from_millis(20));
-    let client = LockClient::with_options(Local::new(), &options).unwrap();
-    let error = client.get_lock("name").unwrap().run(pending::<()>()).await.unwrap_err();
-    assert!(error.is_lost(), "{error}");
-}
-
 #[tokio::test]
 async fn work_has_its_guard_while_it_runs() {
     let lock = LockClient::local().get_lock("name").unwrap().fenced();
@@ -157,22 +148,4 @@ async fn work_with_its_guard_is_not_begun_once_the_loss_is_known() {
     let outcome: Result<(), _> = guard.run_with(async |_| panic!("the lock is lost")).await;
     assert!(outcome.unwrap_err().is_lost());
     assert!(lock.try_lock().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn work_with_its_guard_is_dropped_when_the_lock_is_lost() {
-    let client = LockClient::local();
-    let lock = client.get_lock("name").unwrap();
-    let dropped = Arc::new(AtomicUsize::new(0));
-    let guard = lock.lock_with_lease(Duration::from_millis(20)).await.unwrap();
-    let guarded = Dropped(Arc::clone(&dropped));
-    let run = guard.run_with(async move |guard| {
-        let _guarded = guarded;
-        assert!(guard.remaining() > Duration::ZERO);
-        pending::<()>().await
-    });
-    assert!(run.await.unwrap_err().is_lost());
-    // Ordering: SeqCst, as above.
-    assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(lock.try_lock().await.unwrap().is_some(), "expected a free lock after the work");
 }

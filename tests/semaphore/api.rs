@@ -1,4 +1,4 @@
-//! `AsyncSemaphore` beyond its specification (`scripts`): the largest numbers, drains, threads, and other faces.
+//! `AsyncSemaphore` beyond its specification (`scripts`): largest numbers, drains, threads, other faces.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

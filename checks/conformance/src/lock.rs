@@ -382,7 +382,12 @@ pub(crate) async fn unpolled_future_keeps_no_task_of_its_owner_waiting(store: &S
 pub(crate) async fn owner_of_another_client_is_refused(store: &Subject<'_>) {
     let (one, other) = (store.client().await, store.client().await);
     let lock = store.lock(&one, &fresh_name());
-    let stranger = other.owner();
+    // Owners get equal numbers, as each is its client's first.
+    let (me, stranger) = (one.owner(), other.owner());
+    let mine = lock.owned_by(&me).lock().await.unwrap();
+    assert!(lock.unlock(&stranger).await.unwrap_err().is_not_held());
+    assert_eq!((lock.hold_count(&stranger).await.unwrap(), lock.hold_count(&me).await.unwrap()), (0, 1));
+    mine.unlock().await.unwrap();
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lock.owned_by(&stranger))).is_err());
     let theirs = store.lock(&other, lock.name().as_str()).owned_by(&stranger).lock().await.unwrap();
     // Only its own client knows the hold count of another owner.
@@ -483,7 +488,7 @@ pub(crate) async fn watchdog_notices_the_loss(store: &Subject<'_>) {
 pub(crate) async fn asking_tells_the_loss(store: &Subject<'_>) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = store.lock(&client, &fresh_name());
-    let guard = lock.lock().await.unwrap();
+    let mut guard = lock.lock().await.unwrap();
     guard.ensure_held().await.unwrap();
     assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
     assert!(guard.is_held(), "expected the guard to believe in its hold until it asks the store");
@@ -495,6 +500,16 @@ pub(crate) async fn asking_tells_the_loss(store: &Subject<'_>) {
     assert!(!guard.is_held());
     assert_eq!(guard.lost().await, LossReason::Gone);
     lost(guard.unlock().await.unwrap_err(), LossReason::Gone);
+
+    guard = lock.lock().await.unwrap();
+    assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
+    lost(guard.extend(Duration::from_secs(60)).await.unwrap_err(), LossReason::Gone);
+    drop(guard);
+    let held = lock.lock().await.unwrap();
+    assert!(store.lock(&other, lock.name().as_str()).force_unlock().await.unwrap());
+    assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 0);
+    assert!(!held.is_held(), "expected the guard to learn of the loss from the count");
+    drop(held);
 
     let guard = lock.lock_with_lease(Duration::from_millis(200)).await.unwrap();
     assert_eq!(soon("the end of the lease", guard.lost()).await, LossReason::Expired);
