@@ -27,11 +27,12 @@ async fn keys(server: &RedisServer) -> usize {
 }
 
 permits::over_two_clients! { clients().await =>
-    each_handle_keeps_its_own_capacity
-    permits_are_listed_forced_and_forgotten
+    bad_requests_are_refused_before_anything_is_sent
     client_waits_for_permits_at_its_end
     ended_leases_serve_all_waiters_that_fit
-    forced_release_serves_all_waiters_that_fit
+    permits_are_listed_forced_and_forgotten
+    try_overtakes_no_waiter_behind_the_gate
+    unpolled_waiters_give_way
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -39,32 +40,6 @@ async fn holds_never_exceed_the_capacity() {
     let (server, clients) = clients().await;
     permits::holds_never_exceed_the_capacity(&clients, 100, 10).await;
     assert_eq!(keys(&server).await, 0);
-}
-
-#[tokio::test]
-async fn waiters_are_served_in_order_and_whole() {
-    let (server, [one, other]) = clients().await;
-    permits::waiters_are_served_in_order_and_whole(&one, &other).await;
-    eventually("no key left", async || keys(&server).await == 0).await;
-}
-
-#[tokio::test]
-async fn bad_requests_are_refused_before_anything_is_sent() {
-    let (_server, [one, _]) = clients().await;
-    permits::bad_requests_are_refused_before_anything_is_sent(&one).await;
-}
-
-#[tokio::test]
-async fn waiter_that_leaves_lets_the_next_go_on() {
-    let (server, [one, other]) = clients().await;
-    permits::waiter_that_leaves_lets_the_next_go_on(&one, &other).await;
-    eventually("no key left", async || keys(&server).await == 0).await;
-}
-
-#[tokio::test]
-async fn unpolled_waiters_give_way() {
-    let (_server, [one, _]) = clients().await;
-    permits::unpolled_waiters_give_way(&one, 40).await;
 }
 
 #[tokio::test]
@@ -85,26 +60,6 @@ async fn lease_is_renewed_and_a_lost_one_is_told() {
     run::<String>(&server, "FLUSHALL").await;
     assert_eq!(soon("the loss", permit.lost()).await, LossReason::Gone);
     drop(soon("the waiter", waiter).await.unwrap());
-}
-
-/// The lease of a client that is gone: no release comes.
-#[tokio::test]
-async fn permits_of_a_client_that_is_gone_come_back_when_its_leases_end() {
-    let (server, [one, other]) = clients().await;
-    let [ours, theirs] = [&one, &other].map(|client| client.get_semaphore("jobs", 2).unwrap());
-    for _ in 0..2 {
-        let lease = Duration::from_millis(700);
-        ours.try_acquire_for(Duration::ZERO, lease).await.unwrap().expect("two are free").forget();
-    }
-    let begun = tokio::time::Instant::now();
-    let both = soon("both permits", theirs.acquire_many(2)).await.unwrap();
-    let took = begun.elapsed();
-    assert!(
-        took < Duration::from_millis(800),
-        "expected the permits at the end of the leases, after {took:?}"
-    );
-    both.release().await.unwrap();
-    assert_eq!(keys(&server).await, 0);
 }
 
 /// Runs `rounds` holds of one permit in each task.
@@ -143,12 +98,6 @@ async fn semaphore_of_redissons_is_refused_with_advice() {
     assert!(!error.is_retryable(), "{error}");
     assert_eq!(run::<String>(&server, "GET jobs").await, "3");
     println!("{error}");
-}
-
-#[tokio::test]
-async fn try_overtakes_no_waiter_behind_the_gate() {
-    let (_server, [one, _]) = clients().await;
-    permits::try_overtakes_no_waiter_behind_the_gate(&one).await;
 }
 
 /// A waiter with a lease of its own asks once more after its grant, and its client's other waiters do not.

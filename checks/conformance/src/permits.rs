@@ -274,14 +274,18 @@ pub(crate) async fn forced_release_of_permits_serves_the_waiters(store: &Subject
     let stage = Stage::new(store).await;
     let force = async || stage.backend().force_release(Mode::Permits, &stage.name).await.unwrap();
     assert!(!force().await);
-    let [one, other, waits] = ids();
+    let [one, other, first, second, third] = ids();
     let _listens = stage.can_tell(&one).await;
-    assert!(stage.takes(&one, 1, 2).await && stage.takes(&other, 1, 2).await);
-    assert!(stage.waits(&waits, 2, 2, 0).await.is_some());
+    assert!(stage.takes(&one, 1, 3).await && stage.takes(&other, 2, 3).await);
+    for (id, permits, seconds) in [(&first, 2, 9), (&second, 1, 6), (&third, 3, 3)] {
+        assert!(stage.waits(id, permits, 3, seconds).await.is_some());
+    }
     assert!(force().await);
-    eventually("the grant", async || stage.held().await == [(3, 2)]).await;
+    eventually("grants to all that fit", async || stage.held().await == [(3, 2), (4, 1)]).await;
     assert_eq!(stage.renew(&[&one, &other], LEASE).await, [false, false]);
-    stage.release(&waits).await;
+    for id in [&third, &first, &second] {
+        stage.release(id).await;
+    }
 }
 
 pub(crate) async fn semaphores_and_locks_refuse_each_other(store: &Subject<'_>) {

@@ -4,8 +4,6 @@
 //! check: a writer excludes all others, no waiter waits for a free lock for longer than a position lasts, a
 //! repeated command counts once, and no key is left at the server.
 
-mod downgrades;
-mod generations;
 mod kind;
 #[path = "../queued/mod.rs"]
 mod queued;
