@@ -8,7 +8,7 @@ use std::future::{Pending, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use latchwork::backend::{Backend as _, Runtime};
 use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockError, LossReason};
+use latchwork_testkit::Bell;
 
 use over_local::{Command, There, goes, never, over_when};
 use polled::{poll, poll_by, ready};
@@ -104,16 +105,6 @@ fn child_does_not_go_on_as_the_same_owner() {
     ready(guard.unlock()).unwrap();
 }
 
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, read by the calling thread.
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Returns a pending timer of the client's store.
 fn sleeps(client: &LockClient) -> Pin<Box<Sleep>> {
     let runtime = client.backend::<Local>().unwrap().runtime();
@@ -162,8 +153,8 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
     for round in 0..60 {
         let [guard, forgotten] = [&held, &kept].map(|lock| ready(lock.lock()).unwrap());
         let (mut head, mut behind) = (Box::pin(theirs.lock()), Box::pin(theirs.lock()));
-        let (woken, sleep) = (Arc::new(Woken::default()), sleeps(&client));
-        let waker = Waker::from(Arc::clone(&woken));
+        let (woken, sleep) = (Bell::default(), sleeps(&client));
+        let waker = woken.waker();
         for waits in [&mut head, &mut behind] {
             assert!(poll_by(waits.as_mut(), &waker).is_pending());
         }
@@ -173,8 +164,7 @@ fn child_of_a_busy_parent_is_told_so_by_each_call() {
         let status = forked(|| {
             let nothing_waits = theirs.waiters() == 0 && theirs.waiting() == 0;
             drop((head, behind, set, sleep));
-            // Ordering: Relaxed, the child's only thread.
-            let nothing_waits = nothing_waits && !woken.0.load(Ordering::Relaxed);
+            let nothing_waits = nothing_waits && !woken.take();
             let forked = matches!(client.get_lock("orders"), Err(LockError::Forked));
             let forked = forked && matches!(ready(all.try_lock()), Err(LockError::Forked));
             let lost = ready(guard.lost()) == LossReason::Forked;
@@ -294,12 +284,11 @@ fn child_that_drops_a_parents_release_wakes_none_of_its_tasks() {
     let held = ready(client.get_lock("held").unwrap().lock()).unwrap();
     let mut unlocks = Box::pin(held.unlock());
     assert!(poll(unlocks.as_mut()).is_pending());
-    let (woken, mut ends) = (Arc::new(Woken::default()), Box::pin(client.shutdown(Duration::from_secs(5))));
-    assert!(poll_by(ends.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
+    let (woken, mut ends) = (Bell::default(), Box::pin(client.shutdown(Duration::from_secs(5))));
+    assert!(poll_by(ends.as_mut(), &woken.waker()).is_pending());
     let status = forked(|| {
         drop(unlocks);
-        // Ordering: Relaxed, the child's only thread.
-        i32::from(woken.0.load(Ordering::Relaxed))
+        i32::from(woken.take())
     });
     assert_eq!(status, 0, "expected the child to end with status 0 without a wake-up");
 }
@@ -352,7 +341,7 @@ fn refusal_of_the_first_thread_for_timers_ends_a_limited_wait() {
 }
 
 #[derive(Clone)]
-struct PollsOnce(Arc<Woken>, Arc<Mutex<Vec<Task>>>);
+struct PollsOnce(Bell, Arc<Mutex<Vec<Task>>>);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -369,7 +358,7 @@ impl Runtime for PollsOnce {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut task: Task = Box::pin(task);
-        if poll_by(task.as_mut(), &Waker::from(Arc::clone(&self.0))).is_pending() {
+        if poll_by(task.as_mut(), &self.0.waker()).is_pending() {
             self.1.lock().unwrap().push(task);
         }
     }
@@ -378,15 +367,14 @@ impl Runtime for PollsOnce {
 /// The parent's thread may be about to poll the watchdog.
 #[test]
 fn child_that_drops_its_parents_client_wakes_no_watchdog() {
-    let runtime = PollsOnce(Arc::default(), Arc::default());
+    let runtime = PollsOnce(Bell::default(), Arc::default());
     let client = LockClient::new(Local::with_runtime(runtime.clone()));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     assert_eq!(runtime.1.lock().unwrap().len(), 1, "expected one watchdog");
-    // Ordering: Relaxed, one thread at a time.
     let status = forked(|| {
         drop((held, client));
-        i32::from(runtime.0.0.load(Ordering::Relaxed))
+        i32::from(runtime.0.take())
     });
     assert_eq!(status, 0, "expected the child to end with status 0 without a call of its parent's waker");
-    assert!(runtime.0.0.load(Ordering::Relaxed), "expected the parent's watchdog to end with its client");
+    assert!(runtime.0.take(), "expected the parent's watchdog to end with its client");
 }

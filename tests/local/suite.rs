@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Runtime};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::{LockName, Mode};
 use latchwork::{Lock, LockClient, LockOptions};
+use latchwork_testkit::waker;
 
 use crate::polled::{poll, poll_by};
 
@@ -132,19 +132,12 @@ fn waiter_behind_a_dropped_head_learns_of_the_holder() {
 /// A lease that is over would become valid again.
 #[test]
 fn paused_clock_that_a_waker_lets_go_on_does_not_go_back() {
-    struct Advances(ThreadRuntime, Duration);
-    impl Wake for Advances {
-        fn wake(self: Arc<Self>) {
-            self.0.advance(self.1);
-        }
-    }
     let (clock, second) = (ThreadRuntime::paused(), Duration::from_secs(1));
     let begun = clock.now();
     let mut sleep = clock.sleep_until(begun + second);
-    assert!(
-        poll_by(Pin::new(&mut sleep), &Waker::from(Arc::new(Advances(clock.clone(), 60 * second))))
-            .is_pending()
-    );
+    let goes_on = clock.clone();
+    let waker = waker(move || goes_on.advance(60 * second));
+    assert!(poll_by(Pin::new(&mut sleep), &waker).is_pending());
     clock.advance(2 * second);
     assert_eq!(clock.now(), begun + 61 * second);
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::task::Context;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use latchwork::backend::{Backend as _, Runtime as _};
 use latchwork::blocking::{Guard, Lock, LockClient};
 use latchwork::redis::Redis;
 use latchwork::{Lease, LockError, LossReason};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{RedisServer, waker};
 
 /// Far longer than any step here, and far shorter than the 30 s lease that hides a lost wake-up.
 const SOON: Duration = Duration::from_secs(10);
@@ -290,18 +290,6 @@ fn server_that_is_not_there_is_an_error() {
 /// Waiters freed by a waker are woken when the waker returns, or before the waker's thread blocks.
 #[test]
 fn waker_that_blocks_waits_for_a_task_that_it_has_freed() {
-    struct FreesAndBlocks(Mutex<Option<Guard>>, Lock);
-
-    impl Wake for FreesAndBlocks {
-        fn wake(self: Arc<Self>) {
-            let freed = self.0.lock().unwrap().take();
-            if freed.is_some() {
-                drop(freed);
-                self.1.lock().unwrap().unlock().unwrap();
-            }
-        }
-    }
-
     let client = LockClient::local();
     let [outer, freed, blocked_on] =
         ["outer", "freed", "blocked on"].map(|name| client.get_lock(name).unwrap());
@@ -318,7 +306,14 @@ fn waker_that_blocks_waits_for_a_task_that_it_has_freed() {
     held.recv().unwrap();
     let asleep = |lock: &Lock| lock.waiters() == 1;
     eventually("the wait", || asleep(&freed));
-    let waker = Waker::from(Arc::new(FreesAndBlocks(Mutex::new(Some(freed_guard)), blocked_on)));
+    let freed_guard = Mutex::new(Some(freed_guard));
+    let waker = waker(move || {
+        let freed = freed_guard.lock().unwrap().take();
+        if freed.is_some() {
+            drop(freed);
+            blocked_on.lock().unwrap().unlock().unwrap();
+        }
+    });
     let mut waits = std::pin::pin!(outer.as_async().lock());
     assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(asleep(&outer));

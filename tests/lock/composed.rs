@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,12 @@ use latchwork::backend::Runtime;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockOptions, Owner};
+use latchwork_testkit::{Bell, waker};
 
 use crate::foreign::wakers::Untimed;
 use crate::meanwhile::Act;
 use crate::over_local::{Back, Command, Gate, There, Way, goes, never, over_when};
-use crate::polled::{poll, ready};
+use crate::polled::{poll, poll_by, ready};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -477,29 +478,23 @@ fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
 /// A waker may poll the shutdown in place.
 #[test]
 fn shutdown_polled_by_a_releases_waker_waits_for_the_answer() {
-    struct Polls(LockClient, AtomicUsize);
-    impl Wake for Polls {
-        fn wake(self: Arc<Self>) {
-            if poll(pin!(self.0.shutdown(HOUR))).is_ready() {
-                // Ordering: SeqCst for simplicity; only a counter.
-                self.1.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    }
     let gate = Gate::closed();
     let client = LockClient::new(gate.over(&Local::new(), releases));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-    let polls = Arc::new(Polls(client.clone(), AtomicUsize::new(0)));
+    let over = Bell::default();
+    let waker = waker({
+        let (client, over) = (client.clone(), over.clone());
+        move || {
+            if poll(pin!(client.shutdown(HOUR))).is_ready() {
+                over.ring();
+            }
+        }
+    });
     let mut shutdown = pin!(client.shutdown(HOUR));
-    let waker = Waker::from(Arc::clone(&polls));
-    assert!(
-        shutdown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(),
-        "expected the shutdown to wait for the hold"
-    );
+    assert!(poll_by(shutdown.as_mut(), &waker).is_pending(), "expected the shutdown to wait for the hold");
     let mut release = pin!(held.unlock());
     assert!(poll(release.as_mut()).is_pending());
-    // Ordering: SeqCst, as above.
-    assert_eq!(polls.1.load(Ordering::SeqCst), 0, "expected no wake-up before the answer to the release");
+    assert_eq!(over.rung(), 0, "expected no wake-up before the answer to the release");
     gate.open();
     ready(release).unwrap();
     ready(shutdown).unwrap();

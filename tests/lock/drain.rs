@@ -1,27 +1,16 @@
 //! `LockClient::drain`: newcomers are refused, waiters are served, and holders finish.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::local::Local;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use latchwork_testkit::Bell;
 
 use crate::polled::{poll, poll_by, ready};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        // Ordering: SeqCst here and below for simplicity.
-        self.0.store(true, SeqCst);
-    }
-}
 
 type Waiter<'a> = Pin<Box<dyn Future<Output = Result<Guard, LockError>> + 'a>>;
 
@@ -97,15 +86,15 @@ fn waiter_that_gives_up_ends_a_drain() {
         let wait = if limited { Duration::from_millis(50) } else { HOUR };
         let mut waiter = Box::pin(lock.try_lock_for(wait, Lease::Watched));
         assert!(poll(waiter.as_mut()).is_pending());
-        let woken = Arc::new(Woken::default());
+        let woken = Bell::default();
         let mut drain = pin!(client.drain(HOUR));
-        assert!(poll_by(drain.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
+        assert!(poll_by(drain.as_mut(), &woken.waker()).is_pending());
         if limited {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             assert!(runtime.block_on(waiter.as_mut()).unwrap().is_none());
         }
         drop(waiter);
-        assert!(woken.0.load(SeqCst), "expected the end of the wait to wake the drain");
+        assert!(woken.take(), "expected the end of the wait to wake the drain");
         ready(drain).unwrap();
     }
 }

@@ -1,14 +1,15 @@
 //! A runtime that ends, or breaks for a while.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Failure, LockName, Message, Mode, Runtime};
 use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{Guard, Lease, LockClient, LockError, LossReason};
+use latchwork_testkit::Bell;
 
 use crate::foreign::told::told_of;
 use crate::over_local::{Back, Nothing, There, fails, goes, never, over, over_when};
@@ -23,18 +24,6 @@ struct Ends {
     tasks: Arc<Mutex<Vec<Task>>>,
     has_ended: Arc<AtomicBool>,
     waker: Waker,
-}
-
-#[derive(Default)]
-struct Panics {
-    calls: AtomicUsize,
-}
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        self.calls.fetch_add(1, SeqCst);
-        panic!("on purpose");
-    }
 }
 
 impl Ends {
@@ -151,14 +140,14 @@ fn woken_queue_head_of_a_client_without_holds_learns_of_the_end() {
 fn waker_panic_at_the_runtimes_end_leaves_no_waiter_asleep() {
     let ends = Ends::new(Waker::noop());
     let client = LockClient::new(Local::with_runtime(ends.clone()));
-    let panics = Arc::new(Panics::default());
-    let waker = Waker::from(Arc::clone(&panics));
+    let bell = Bell::default();
+    let waker = bell.waker_that_panics();
     let locks = ["orders", "prices"].map(|name| client.get_lock(name).unwrap());
     let _held = locks.each_ref().map(|lock| ready(lock.lock()).unwrap());
     let mut waits = locks.each_ref().map(|lock| Box::pin(lock.lock()));
     waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), &waker).is_pending()));
     assert!(told_of(|| ends.end()) > 0, "expected an event about the waker's panic");
-    assert_eq!(panics.calls.load(SeqCst), 2);
+    assert_eq!(bell.rung(), 2);
 }
 
 /// The waker hangs on a task spawned by the call and never polled again.
@@ -167,16 +156,16 @@ fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     const LEASE: Duration = Duration::from_secs(1);
     let ends = Ends::new(Waker::noop());
     let client = LockClient::new(Local::with_runtime(ends.clone()));
-    let panics = Arc::new(Panics::default());
+    let bell = Bell::default();
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock_with_lease(LEASE)).unwrap();
     let mut lost = Box::pin(held.lost());
-    assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&panics))).is_pending());
+    assert!(poll_by(lost.as_mut(), &bell.waker_that_panics()).is_pending());
     ends.clock.advance(LEASE);
     let _next = ready(lock.lock()).unwrap();
-    assert_eq!(panics.calls.load(SeqCst), 1, "expected the newcomer to call the waker of the loss");
+    assert_eq!(bell.rung(), 1, "expected the newcomer to call the waker of the loss");
     assert!(told_of(|| ends.end()) > 0, "expected an event about the waker's panic");
-    assert_eq!(panics.calls.load(SeqCst), 2);
+    assert_eq!(bell.rung(), 2);
 }
 
 /// A client of a store whose connection ends with the runtime.
@@ -217,13 +206,13 @@ fn release_that_fails_as_the_runtime_has_ended_is_not_repeated() {
 
 #[test]
 fn waker_panic_of_a_runtime_is_reported_and_reaches_no_caller() {
-    let panics = Arc::new(Panics::default());
-    let client = LockClient::new(Local::with_runtime(Ends::new(&Waker::from(Arc::clone(&panics)))));
+    let bell = Bell::default();
+    let client = LockClient::new(Local::with_runtime(Ends::new(&bell.waker_that_panics())));
     let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     // The lease ends before the renewal is due.
     let lease = Duration::from_secs(1);
     let told = told_of(|| ready(client.get_lock("prices").unwrap().lock_with_lease(lease)).unwrap().forget());
-    assert_eq!((told, panics.calls.load(SeqCst)), (1, 1));
+    assert_eq!((told, bell.rung()), (1, 1));
 }
 
 /// A runtime whose timers panic while broken.

@@ -3,14 +3,14 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Runtime;
 use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{LockClient, LossReason};
+use latchwork_testkit::Bell;
 
-use crate::ownership::Counts;
 use crate::polled::{poll, poll_by, ready};
 
 type Once = Box<dyn FnOnce() + Send>;
@@ -98,11 +98,10 @@ fn waiter_beside_a_watchdog_falling_asleep_is_served_in_time() {
     });
     let _watched = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     let mut waits = waits.lock().unwrap().take().expect("the watchdog has read the clock");
-    let woken = Arc::new(Counts::default());
-    assert!(poll_by(waits.as_mut(), &Waker::from(Arc::clone(&woken))).is_pending());
+    let woken = Bell::default();
+    assert!(poll_by(waits.as_mut(), &woken.waker()).is_pending());
     runtime.clock.advance(SHORT + Duration::from_millis(10));
-    // Ordering: SeqCst, as above.
-    assert!(woken.0.load(Ordering::SeqCst) > 0, "expected the wake-up of the waiter beside the free lock");
+    assert!(woken.take(), "expected the wake-up of the waiter beside the free lock");
     assert!(poll(waits.as_mut()).is_ready());
 }
 

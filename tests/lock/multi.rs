@@ -2,15 +2,15 @@
 
 use std::future::pending;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use latchwork::backend::Failure;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Lease, LeaseError, Lock, LockClient, LockError, LossReason, MultiLockError, blocking};
+use latchwork_testkit::waker;
 
 use crate::clashing::{self, lock, set};
 use crate::over_local::{Between, Command, Fate, There, Way, never, over};
@@ -344,17 +344,6 @@ fn lease_that_ends_while_the_set_waits_is_begun_anew() {
     assert!(guard.is_held() && guard.remaining() == SECOND / 4, "{guard:?}");
 }
 
-/// A waker that only counts: the future is woken, and not polled.
-#[derive(Default)]
-struct Asleep(AtomicUsize);
-
-impl Wake for Asleep {
-    fn wake(self: Arc<Self>) {
-        // Ordering: SeqCst for simplicity; a test needs no less.
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 /// The name just had was given back with the name whose lease had ended.
 #[test]
 fn name_in_hand_outlives_the_end_of_another_names_lease() {
@@ -376,7 +365,8 @@ fn names_of_a_set_that_is_not_polled_are_given_back() {
     let b = ready(lock(&theirs, "b").lock()).unwrap();
     let names = set(&ours, "a b");
     let mut all: Pin<Box<dyn Future<Output = _>>> = Box::pin(names.lock());
-    let waker = Waker::from(Arc::new(Asleep::default()));
+    // The set is woken, and not polled.
+    let waker = waker(|| {});
     assert!(poll_by(all.as_mut(), &waker).is_pending());
     assert_eq!(held(&ours), "a");
     // The set is woken to give `a` back, then has a second to do so.

@@ -2,16 +2,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::backend::Backend;
 use latchwork::local::Local;
 use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{Bell, RedisServer};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -88,17 +86,6 @@ of_both! {
     errors_say_what_can_be_done
 }
 
-/// A waker that only counts, as `select!` does for a branch not looked at.
-#[derive(Default)]
-pub(crate) struct Counts(pub(crate) AtomicUsize);
-
-impl Wake for Counts {
-    fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, only a counter.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 fn waiter(lock: &Lock) -> JoinHandle<Guard> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await.unwrap() })
@@ -151,18 +138,16 @@ async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     let (client, other) = (store.client().await, store.client().await);
     let lock = client.get_lock("a").unwrap();
     let mut kept = Box::pin(lock.lock());
-    let counts = Arc::new(Counts::default());
-    let waker = Waker::from(Arc::clone(&counts));
+    let bell = Bell::default();
     let begun = Instant::now();
-    if let Poll::Ready(guard) = kept.as_mut().poll(&mut Context::from_waker(&waker)) {
+    if let Poll::Ready(guard) = kept.as_mut().poll(&mut Context::from_waker(&bell.waker())) {
         // A store in memory answers within the first poll.
         return guard.unwrap().unlock().await.unwrap();
     }
     let theirs = other.get_lock("a").unwrap();
     let guard = timeout(UNPOLLED + Duration::from_secs(1), theirs.lock()).await.expect("kept out").unwrap();
     assert!(begun.elapsed() <= UNPOLLED + Duration::from_millis(500), "{:?}", begun.elapsed());
-    // Ordering: Relaxed, as above.
-    assert!(counts.0.load(Ordering::Relaxed) > 0, "expected a wake-up of the waiter");
+    assert!(bell.take(), "expected a wake-up of the waiter");
     drop(kept);
     guard.ensure_held().await.expect("the superseded waiter leaves the lock of another alone");
     guard.unlock().await.unwrap();

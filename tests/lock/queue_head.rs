@@ -1,15 +1,15 @@
 //! A queue head's reaction to answers, errors and messages: results for the caller, and number of questions.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Mode};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::subscription::{Inbox, SubscribeError, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
+use latchwork_testkit::Bell;
 
 use crate::over_local::over_with;
 use crate::polled::{poll, poll_by, ready};
@@ -356,32 +356,23 @@ fn client_at_the_end_of_its_tenure_yields_to_notified_clients() {
 /// A waiter polled on each wake-up.
 struct Live {
     waits: Waits,
-    woken: Arc<Woken>,
+    woken: Bell,
     has: Option<Guard>,
-}
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        // Ordering: SeqCst here and below for simplicity; a test needs no less.
-        self.0.store(true, SeqCst);
-    }
 }
 
 impl Live {
     fn new(lock: &Lock) -> Self {
         let lock = lock.clone();
-        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let woken = Bell::default();
+        woken.ring();
         let mut live = Self { waits: Box::pin(async move { lock.lock().await }), woken, has: None };
         live.poll_if_woken();
         live
     }
 
     fn poll_if_woken(&mut self) {
-        while self.has.is_none() && self.woken.0.swap(false, SeqCst) {
-            if let Poll::Ready(had) = poll_by(self.waits.as_mut(), &Waker::from(Arc::clone(&self.woken))) {
+        while self.has.is_none() && self.woken.take() {
+            if let Poll::Ready(had) = poll_by(self.waits.as_mut(), &self.woken.waker()) {
                 self.has = Some(had.unwrap());
             }
         }

@@ -1,13 +1,14 @@
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
 use latchwork::subscription::{
     Inbox, Listener, Message, Registry, RegistryStats, SubscribeError, Subscription, Transport,
 };
+use latchwork_testkit::waker;
 
 use crate::script::{Script, Step, answers, poll};
 
@@ -363,22 +364,19 @@ impl Transport for Acts {
     }
 }
 
-struct Subscribes(Registry<Acts>, mpsc::Sender<()>);
-
-impl Wake for Subscribes {
-    fn wake(self: Arc<Self>) {
-        drop(self.0.subscribe("a"));
-        self.1.send(()).unwrap();
-    }
-}
-
 /// The registry holds the channel's stripe while the transport is called, and the transport wakes tasks.
 #[test]
 fn waker_called_by_a_transport_may_subscribe_to_its_channel() {
     type Waits = Pin<Box<dyn Future<Output = ()> + Send>>;
     let (acts, (did, does)) = (Acts::default(), mpsc::channel());
     let registry = Registry::new(acts.clone());
-    let waker = Waker::from(Arc::new(Subscribes(registry.clone(), did)));
+    let waker = waker({
+        let registry = registry.clone();
+        move || {
+            drop(registry.subscribe("a"));
+            did.send(()).unwrap();
+        }
+    });
     let kept = Arc::<Mutex<Vec<Waits>>>::default();
     let keep = {
         let kept = Arc::clone(&kept);

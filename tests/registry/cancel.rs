@@ -1,11 +1,10 @@
 //! A waiter's whole life, cancelled at every poll, with every sequence of transport events.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
 use latchwork::subscription::{Inbox, Message, Registry, SubscribeError};
+use latchwork_testkit::Bell;
 
 use crate::script::{Script, poll};
 
@@ -70,16 +69,6 @@ async fn whole_way(registry: &Registry<Script>) -> Result<(), SubscribeError> {
     Ok(())
 }
 
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        // Ordering: Relaxed, one thread.
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Polls a waiter `polls` times with an event after each poll, and drops the waiter after the last event.
 /// True if the waiter finished. Only a wake-up may lead to progress.
 fn go(
@@ -89,13 +78,12 @@ fn go(
     story: &[Event],
     polls: usize,
 ) -> bool {
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
+    let woken = Bell::default();
+    let waker = woken.waker();
     let mut way = Box::pin(whole_way(registry));
     let mut arrived = false;
     for (number, event) in story.iter().enumerate() {
-        // Ordering: Relaxed, one thread.
-        let was_woken = woken.0.swap(false, Ordering::Relaxed);
+        let was_woken = woken.take();
         if !arrived && number < polls {
             let polled = way.as_mut().poll(&mut Context::from_waker(&waker));
             assert!(

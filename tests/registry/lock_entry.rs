@@ -3,15 +3,14 @@
 #[path = "../effects/mod.rs"]
 mod effects;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
     Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
     LossReason, Moment, Policy, Request, Rules, Ticket, Turn,
 };
+use latchwork_testkit::Bell;
 
 use self::effects::{effects_of, noop, with};
 
@@ -200,19 +199,11 @@ fn lease_of_an_answered_command_is_released_and_not_rolled_back() {
 
 #[test]
 fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
-    struct Panics(AtomicUsize);
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            // Ordering: Relaxed, one thread.
-            self.0.fetch_add(1, Ordering::Relaxed);
-            panic!("on purpose");
-        }
-    }
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
     let (lease, request) = (Duration::from_secs(30), Request::new(1));
     let grant = granted(&entry, &request, now, lease);
-    let panics = Arc::new(Panics(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&panics));
+    let bell = Bell::default();
+    let waker = bell.waker_that_panics();
     let shared = Request::new(2).shared_owner();
     let waiters = [(); 3].map(|()| {
         let ticket = queued(&entry, &shared, now);
@@ -222,8 +213,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
     assert_eq!(left, LeaveOutcome::Passed);
     drop(effects);
-    // Ordering: Relaxed, one thread.
-    assert_eq!(panics.0.load(Ordering::Relaxed), waiters.len(), "expected the wake-up of all waiters");
+    assert_eq!(bell.rung(), waiters.len(), "expected the wake-up of all waiters");
 }
 
 /// Times each hundred joining owners. Most hundreds fit a scheduler's time slice, even on a busy machine.

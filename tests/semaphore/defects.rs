@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use latchwork::AsyncSemaphore;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 
-use crate::wakers::{bell, is_ready, poll_by, waker};
+use latchwork_testkit::{Bell, waker};
+
+use crate::wakers::{is_ready, poll_by};
 
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
@@ -78,7 +80,8 @@ fn waker_may_use_the_semaphore_while_it_is_closed() {
 fn panicking_waker_costs_no_wake_up_and_no_permit() {
     for culprit in [0, 20, 39] {
         let semaphore = AsyncSemaphore::new(0);
-        let (good, rung) = bell();
+        let bell = Bell::default();
+        let good = bell.waker();
         let bad = waker(|| panic!("a waker that panics"));
         let mut queue: Vec<_> = (0..40).map(|_| semaphore.acquire()).collect();
         for (number, waiter) in queue.iter_mut().enumerate() {
@@ -87,8 +90,7 @@ fn panicking_waker_costs_no_wake_up_and_no_permit() {
         let before = latchwork::foreign_panics();
         semaphore.add_permits(50);
         assert!(latchwork::foreign_panics() > before, "expected a report of the panic");
-        // Ordering: Relaxed, one thread.
-        assert_eq!(rung.load(Ordering::Relaxed), 39);
+        assert_eq!(bell.rung(), 39);
         assert!(queue.iter_mut().all(is_ready));
         assert_eq!(semaphore.available_permits(), 50);
     }
@@ -323,16 +325,22 @@ fn waker_that_panics_when_cloned_leaves_no_waiter() {
 #[test]
 fn waker_that_panics_when_cloned_leaves_the_old_one_in_place() {
     let semaphore = AsyncSemaphore::new(0);
-    let (bell, rung) = bell();
+    let (bell, kept) = (Bell::default(), Arc::new(()));
+    let rings = waker({
+        let (bell, kept) = (bell.clone(), Arc::clone(&kept));
+        move || {
+            let _kept = &kept;
+            bell.ring();
+        }
+    });
     let mut waiter = semaphore.acquire();
-    assert!(poll_by(&mut waiter, &bell).is_pending());
+    assert!(poll_by(&mut waiter, &rings).is_pending());
     let polled = catch_unwind(AssertUnwindSafe(|| poll_by(&mut waiter, &waker_that_panics_when_cloned())));
     assert!(polled.is_err());
     semaphore.add_permits(1);
-    // Ordering: Relaxed, one thread.
-    assert_eq!(rung.load(Ordering::Relaxed), 1);
-    drop(bell);
-    assert_eq!(Arc::strong_count(&rung), 1, "expected the drop of the waker");
+    assert_eq!(bell.rung(), 1);
+    drop(rings);
+    assert_eq!(Arc::strong_count(&kept), 1, "expected the drop of the waker");
     assert!(is_ready(&mut waiter));
 }
 

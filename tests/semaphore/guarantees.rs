@@ -10,7 +10,9 @@ use latchwork::latch::Latch;
 use latchwork::semaphore::{Acquire, AcquireOwned};
 use latchwork::{AsyncSemaphore, TryAcquireError};
 
-use crate::wakers::{bell, poll, poll_by, waker};
+use latchwork_testkit::{Bell, waker};
+
+use crate::wakers::{poll, poll_by};
 
 /// Time limit for every step.
 const SOON: Duration = Duration::from_secs(30);
@@ -530,11 +532,12 @@ fn acquisition_gives_way_once_when_tokios_budget_is_spent() {
             (1..1000).contains(&free),
             "expected a budget spent in some of 1000 rounds, and {free} found it"
         );
-        let (counts, calls) = bell();
+        let calls = Bell::default();
+        let counts = calls.waker();
         let (mut acquire, mut dropped) = (semaphore.acquire(), semaphore.acquire());
         assert!(poll_by(&mut dropped, &counts).is_pending());
         // The pending future has its permit, and so its position.
-        assert_eq!((calls.load(Ordering::Relaxed), semaphore.available_permits()), (1, 0));
+        assert_eq!((calls.rung(), semaphore.available_permits()), (1, 0));
         drop(dropped);
         assert_eq!(semaphore.available_permits(), 1);
         assert!(poll_by(&mut acquire, &counts).is_pending());

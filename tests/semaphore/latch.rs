@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use latchwork::latch::{Latch, Notification};
 
-use crate::wakers::{poll, poll_by, waker};
+use latchwork_testkit::waker;
+
+use crate::wakers::{poll, poll_by};
 
 type Wait<'a> = Pin<Box<dyn Future<Output = Notification<'a>> + 'a>>;
 

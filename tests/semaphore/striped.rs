@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::sync::mpsc;
+use std::task::Context;
 use std::time::Duration;
 
 use latchwork::latch::Latch;
 use latchwork::striped::{DEFAULT_STRIPES, StripedSemaphores};
+use latchwork_testkit::waker;
 
 use crate::wakers::poll;
 
@@ -238,10 +239,12 @@ fn no_way_out_of_a_wait_for_stripes_loses_one() {
 /// A waker that releases a stripe and waits there again depends on a waiter only its own thread can wake.
 #[test]
 fn a_waker_that_blocks_twice_waits_for_one_it_has_not_woken() {
-    struct Twice(&'static StripedSemaphores);
-    impl Wake for Twice {
-        fn wake(self: Arc<Self>) {
-            let stripe = self.0.for_name("a");
+    let stripes: &'static StripedSemaphores = Box::leak(Box::default());
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let latch = Latch::new();
+        let waker = waker(|| {
+            let stripe = stripes.for_name("a");
             let held = stripe.try_acquire().unwrap();
             let other = std::thread::spawn(move || drop(stripe.blocking_acquire()));
             while stripe.waiters() == 0 {
@@ -250,14 +253,7 @@ fn a_waker_that_blocks_twice_waits_for_one_it_has_not_woken() {
             drop(held);
             drop(stripe.blocking_acquire());
             other.join().unwrap();
-        }
-    }
-
-    let stripes: &'static StripedSemaphores = Box::leak(Box::default());
-    let (done, is_done) = mpsc::channel();
-    std::thread::spawn(move || {
-        let latch = Latch::new();
-        let waker = Waker::from(Arc::new(Twice(stripes)));
+        });
         let mut wait = pin!(latch.wait());
         assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         latch.release(1);

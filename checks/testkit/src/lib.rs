@@ -19,6 +19,7 @@ mod ready;
 mod run;
 mod sentinel;
 mod server;
+mod wakers;
 
 pub use chaos::{Afterwards, ChaosProxy, Cut, Link, Way};
 pub use clock::ServerClock;
@@ -28,3 +29,4 @@ pub use find::{NotFound, SERVER_VARIABLE, find_server, is_older_than_7};
 pub use process::{pause, resume};
 pub use sentinel::SentinelSet;
 pub use server::RedisServer;
+pub use wakers::{Bell, waker};

@@ -16,17 +16,12 @@ use std::time::Duration;
 use latchwork::LockClient;
 use latchwork::backend::Backend;
 use latchwork::local::ThreadRuntime;
+use latchwork_testkit::waker;
 
 use crate::polled::poll;
 
 pub(crate) fn waker_that_panics() -> Waker {
-    struct Panics;
-    impl Wake for Panics {
-        fn wake(self: Arc<Self>) {
-            panic!("on purpose");
-        }
-    }
-    Waker::from(Arc::new(Panics))
+    waker(|| panic!("on purpose"))
 }
 
 pub(crate) fn waker_that_panics_when_dropped() -> Waker {

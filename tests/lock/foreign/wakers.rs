@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
 use latchwork::local::{Local, Sleep, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
+use latchwork_testkit::waker;
 
 use super::told::told_of;
 use super::waker_that_panics_when_dropped;
@@ -152,13 +153,8 @@ impl Stage {
 
 /// Blocks this thread on `future`, with a time limit.
 fn wait<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let this = thread::current();
+    let waker = waker(move || this.unpark());
     let (mut future, begun) = (pin!(future), Instant::now());
     loop {
         if let Poll::Ready(output) = poll_by(future.as_mut(), &waker) {
@@ -506,18 +502,14 @@ fn waker_panic_at_a_confirmation_leaves_no_waiter_asleep() {
 
 #[test]
 fn waker_of_a_loss_may_wait_for_the_next_one() {
-    struct Again(Guard);
-    impl Wake for Again {
-        fn wake(self: Arc<Self>) {
-            // Wait for a loss again, on the thread that reports one.
-            assert!(poll(pin!(self.0.lost())).is_ready());
-        }
-    }
     let client = LockClient::local();
     let lock = client.get_lock("orders").unwrap();
-    let held = Arc::new(Again(ready(lock.lock()).unwrap()));
-    let mut lost = Box::pin(held.0.lost());
-    assert!(poll_by(lost.as_mut(), &Waker::from(Arc::clone(&held))).is_pending());
+    let held = Arc::new(ready(lock.lock()).unwrap());
+    let mut lost = Box::pin(held.lost());
+    // Waits for a loss again, on the thread that reports one.
+    let again = Arc::clone(&held);
+    let waker = waker(move || assert!(poll(pin!(again.lost())).is_ready()));
+    assert!(poll_by(lost.as_mut(), &waker).is_pending());
     assert!(ready(lock.force_unlock()).unwrap());
     assert!(poll(lost.as_mut()).is_ready());
 }
@@ -526,12 +518,6 @@ fn waker_of_a_loss_may_wait_for_the_next_one() {
 #[test]
 fn lock_polled_by_a_waker_within_the_releasing_call_is_acquired() {
     type Locks = Pin<Box<dyn Future<Output = bool> + Send>>;
-    struct Polls(Mutex<Option<Locks>>, Waker);
-    impl Wake for Polls {
-        fn wake(self: Arc<Self>) {
-            self.0.lock().unwrap().take_if(|locks| poll_by(locks.as_mut(), &self.1).is_ready());
-        }
-    }
     type Make = fn(&LockClient) -> Lock;
     type Free = fn(Guard);
     let kinds: [(&str, Make); 4] = [
@@ -555,12 +541,16 @@ fn lock_polled_by_a_waker_within_the_releasing_call_is_acquired() {
             counts.let_go();
             let held = ready(lock.lock()).unwrap();
             let locks: Locks = Box::pin(async move { lock.lock().await.is_ok() });
-            let polls = Arc::new(Polls(Mutex::new(Some(locks)), counts.waker()));
+            let locks = Arc::new(Mutex::new(Some(locks)));
+            let polls = waker({
+                let (locks, counts) = (Arc::clone(&locks), counts.waker());
+                move || _ = locks.lock().unwrap().take_if(|it| poll_by(it.as_mut(), &counts).is_ready())
+            });
             let mut waits = Box::pin(theirs.lock());
-            assert!(poll_by(waits.as_mut(), &Waker::from(Arc::clone(&polls))).is_pending());
+            assert!(poll_by(waits.as_mut(), &polls).is_pending());
             free(held);
             drop(waits);
-            if let Some(locks) = polls.0.lock().unwrap().take() {
+            if let Some(locks) = locks.lock().unwrap().take() {
                 counts.await_call();
                 assert!(wait(locks), "{kind}, {way}");
             }
