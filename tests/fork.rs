@@ -8,7 +8,7 @@ use std::future::{Pending, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -458,33 +458,6 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
     }
 }
 
-/// At a store that does not count receivers, the last competition decides.
-#[test]
-fn tenure_grows_only_while_no_other_process_waits() {
-    const TENURE: Duration = Duration::from_millis(30);
-    for (is_held, receivers, grows) in [(false, 0, true), (false, 1, false), (true, 0, false)] {
-        let (entry, now) = idle();
-        let Turn::Head(head) = enter(&entry, 1, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
-        if is_held {
-            let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
-            let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-        }
-        let grant = granted(&entry, &head, 1, 0, now);
-        let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
-        drop(effects_of(|effects| entry.appoint_next(receivers, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
-            panic!("expected the waiter as the queue head")
-        };
-        let grant = granted(&entry, &head, 2, 0, now);
-        let _ticket = queued(&entry, &Request::new(3), now);
-        let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert_eq!(effects.pending_release().is_none(), grows);
-    }
-}
-
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();

@@ -1,14 +1,12 @@
 //! Panicking wakers over a Redis server: the tasks and timers that call them survive.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use latchwork::redis::{Redis, RedisBuilder};
 use latchwork::{Guard, LockClient};
-use latchwork_testkit::RedisServer;
+use latchwork_testkit::{Bell, RedisServer};
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
@@ -18,31 +16,23 @@ fn channel(client: &LockClient) -> String {
     format!("orders:latchwork:{{orders}}:call:{}", client.id())
 }
 
+/// Counts the calls of its wakers, which panic.
 #[derive(Default)]
-struct Trap(AtomicUsize);
+struct Trap(Bell);
 
 impl Trap {
     fn calls(&self) -> usize {
-        // Ordering: Acquire, paired with the Release in `wake`.
-        self.0.load(Ordering::Acquire)
+        self.0.rung()
     }
 
     /// Polls `future` once, and waits until its waker was called.
-    async fn spring<F: Future>(self: &Arc<Self>, mut future: Pin<&mut F>) -> Poll<F::Output> {
+    async fn spring<F: Future>(&self, mut future: Pin<&mut F>) -> Poll<F::Output> {
         let calls = self.calls();
-        let polled = future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
+        let polled = future.as_mut().poll(&mut Context::from_waker(&self.0.waker_that_panics()));
         if polled.is_pending() {
             eventually("wake", async || self.calls() > calls).await;
         }
         polled
-    }
-}
-
-impl Wake for Trap {
-    fn wake(self: Arc<Self>) {
-        // Ordering: Release, paired with the Acquire in `calls`.
-        self.0.fetch_add(1, Ordering::Release);
-        panic!("on purpose");
     }
 }
 
@@ -59,7 +49,7 @@ async fn client(server: &RedisServer) -> LockClient {
 #[tokio::test]
 async fn waker_that_panics_at_a_reply_costs_no_connection() {
     let server = RedisServer::start();
-    let (client, trap) = (client(&server).await, Arc::new(Trap::default()));
+    let (client, trap) = (client(&server).await, Trap::default());
     let lock = client.get_lock("orders").unwrap();
     let mut tries = pin!(lock.try_lock());
     let guard = loop {
@@ -79,7 +69,7 @@ async fn waker_that_panics_at_a_reply_costs_no_connection() {
 
 async fn fall_asleep(
     client: &LockClient,
-    trap: &Arc<Trap>,
+    trap: &Trap,
     mut waits: Pin<&mut impl Future<Output = Result<Guard, latchwork::LockError>>>,
 ) {
     let channel = channel(client);
@@ -87,8 +77,7 @@ async fn fall_asleep(
     let begun = Instant::now();
     while !asleep() {
         assert!(begun.elapsed() < SOON, "expected the waiter to fall asleep");
-        let waker = Waker::from(Arc::clone(trap));
-        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&trap.0.waker_that_panics())).is_pending());
         tokio::task::yield_now().await;
     }
 }
@@ -97,7 +86,7 @@ async fn fall_asleep(
 async fn waker_panic_at_a_message_costs_no_subscription() {
     let server = RedisServer::start();
     let (client, other) = (client(&server).await, client(&server).await);
-    let (lock, trap) = (client.get_lock("orders").unwrap(), Arc::new(Trap::default()));
+    let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::default());
     for round in 0..2 {
         let held = other.get_lock("orders").unwrap().lock().await.unwrap();
         let mut waits = pin!(lock.lock());
@@ -128,7 +117,7 @@ async fn waker_that_panics_at_a_timer_costs_no_runtime() {
     let server = RedisServer::start();
     // The client's runtime has its own thread, with all timers.
     let client = LockClient::new(builder().blocking_connect(&server.url()).unwrap());
-    let trap = Arc::new(Trap::default());
+    let trap = Trap::default();
     let guard = client.get_lock("orders").unwrap().lock().await.unwrap();
     {
         let mut waits = pin!(guard.lost_timeout(Duration::from_millis(20)));
