@@ -20,7 +20,6 @@ mod metrics;
 mod multi;
 mod no_answer;
 mod on_permits;
-mod one_client;
 #[path = "../over_local/mod.rs"]
 mod over_local;
 mod own_backend;

@@ -79,54 +79,6 @@ fn connecting_without_a_runtime_fails_naming_blocking_connect() {
     assert!(error.to_string().contains("blocking_connect"), "{error}");
 }
 
-#[tokio::test]
-async fn url_parameter_that_would_do_nothing_is_refused() {
-    let cluster = "redis-cluster://127.0.0.1:1,127.0.0.1:2?read_from=replica";
-    let sentinel = "redis+sentinel://127.0.0.1:1/master?timeout=3";
-    for url in [
-        "redis://127.0.0.1:1?timeout=3s",
-        "redis://127.0.0.1:1/0?db=3",
-        "redis://127.0.0.1:1?password=hunter2",
-        "rediss://127.0.0.1:1?ssl_cert_reqs=none",
-        "redis://127.0.0.1:1?protocol=2",
-        "unix:///nowhere?database=3",
-        "unix:///nowhere?db=3&client_name=hunter2",
-        cluster,
-        sentinel,
-    ] {
-        let error = Redis::connect(url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Url, "{url}: {error:?}");
-        let says = ["parameter", "protocol", "option"].iter().any(|word| error.to_string().contains(word));
-        assert!(says && !error.to_string().contains("hunter2"), "{url}: {error}");
-    }
-    // Known parameters are accepted; nothing listens at these addresses.
-    for url in ["redis://127.0.0.1:1?protocol=resp3", "unix:///nowhere?db=3&user=me&pass=x&protocol=3"] {
-        assert_eq!(Redis::connect(url).await.unwrap_err().kind(), ErrorKind::Connection, "{url}");
-    }
-}
-
-#[tokio::test]
-async fn port_that_is_out_of_range_is_said_to_be_that() {
-    for url in [
-        "redis://localhost:99999",
-        "redis://localhost:65536/3",
-        "redis://localhost:0",
-        "redis://user:password@localhost:-1",
-        "rediss://[::1]:70000",
-        "redis://localhost:port",
-        "redis-cluster://127.0.0.1:7000,127.0.0.1:70000",
-        "redis+sentinel://127.0.0.1:26379,127.0.0.1:99999/master",
-    ] {
-        let error = Redis::connect(url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Url, "{url}: {error:?}");
-        assert!(error.to_string().contains("not a number from 1 to 65535"), "{url}: {error}");
-    }
-    for url in ["localhost:99999", "http://localhost:99999"] {
-        let error = Redis::connect(url).await.unwrap_err();
-        assert!(!error.to_string().contains("65535"), "{url}: {error}");
-    }
-}
-
 #[track_caller]
 fn assert_named<T: Debug>(answer: Result<T, LockError>, is_it: impl Fn(&LockError) -> bool) {
     let error = answer.unwrap_err();

@@ -259,3 +259,12 @@ async fn errors_say_what_can_be_done<S: Store>(store: &S) {
     let lost = guard.unlock().await.unwrap_err();
     assert!(lost.is_lost() && lost.is_not_held() && !lost.is_retryable());
 }
+
+/// With half an id, two of four billion clients would collide.
+#[test]
+fn each_half_of_a_clients_id_is_drawn() {
+    let ids = [(); 2].map(|()| LockClient::local().id().to_owned());
+    // Of 36 characters, 60 random bits before the variant and 60 bits after.
+    assert_ne!(ids[0][..18], ids[1][..18]);
+    assert_ne!(ids[0][20..], ids[1][20..]);
+}

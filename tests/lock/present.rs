@@ -7,19 +7,11 @@ use std::time::Duration;
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::redis::Redis;
-use latchwork::{Lease, Lock, LockClient};
+use latchwork::{Lease, LockClient};
 use latchwork_testkit::RedisServer;
 
 const SOON: Duration = Duration::from_secs(10);
-
-async fn eventually(what: &str, ask: impl Fn() -> bool) {
-    let asked = async {
-        while !ask() {
-            tokio::task::yield_now().await;
-        }
-    };
-    assert!(tokio::time::timeout(SOON, asked).await.is_ok(), "expected within {SOON:?}: {what}");
-}
+crate::waiting::waiting_for!(SOON);
 
 async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other: LockClient) {
     assert!(client.held().is_empty() && client.waiting().is_empty());
@@ -60,7 +52,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     tokio::select! {
         biased;
         _ = &mut competes => panic!("the lock is held"),
-        () = eventually("it competes", || other.waiting().iter().any(|it| it.competes_for.is_some())) => {}
+        () = eventually("it competes", async || other.waiting().iter().any(|it| it.competes_for.is_some())) => {}
     }
     assert!(other.held().is_empty());
     assert_eq!(
@@ -81,32 +73,11 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     drop(guard);
 }
 
-async fn sides_of_a_read_write_lock_say_which_they_are(client: LockClient) {
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let modes = async |lock: &Lock| lock.holder().await.unwrap().map(|holder| holder.mode);
-    let reads = prices.read().lock().await.unwrap();
-    assert_eq!(modes(prices.read()).await, Some(Some(Mode::Read)));
-    assert_eq!(client.held()[0].mode, Mode::Read);
-    let plain = client.get_lock("prices").unwrap();
-    assert_eq!(
-        modes(&plain).await,
-        Some(Some(Mode::Read)),
-        "expected the holder's mode, also for a lock of another kind"
-    );
-    reads.unlock().await.unwrap();
-    let writes = prices.write().lock().await.unwrap();
-    assert_eq!(modes(prices.write()).await, Some(Some(Mode::Write)));
-    assert_eq!(client.held()[0].mode, Mode::Write);
-    assert_eq!(modes(&plain).await, Some(Some(Mode::Write)));
-    writes.unlock().await.unwrap();
-}
-
 #[tokio::test]
 async fn list_in_memory() {
     let local = Local::new();
     list_has_what_is_held_and_what_is_waited_for(LockClient::new(local.clone()), LockClient::new(local))
         .await;
-    sides_of_a_read_write_lock_say_which_they_are(LockClient::local()).await;
 }
 
 /// Operators recognize a stuck lock by these times.
@@ -136,28 +107,5 @@ mod on_a_server {
         let server = RedisServer::start();
         let client = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
         list_has_what_is_held_and_what_is_waited_for(client().await, client().await).await;
-        sides_of_a_read_write_lock_say_which_they_are(client().await).await;
-    }
-
-    #[tokio::test]
-    async fn key_that_is_no_lock_has_a_holder_without_id_and_mode() {
-        let server = RedisServer::start();
-        let client = LockClient::new(Redis::connect(&server.url()).await.unwrap());
-        let lock = client.get_lock("theirs").unwrap();
-        let mut raw =
-            redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-        redis::cmd("SET").arg("theirs").arg("text").exec_async(&mut raw).await.unwrap();
-        let holder = lock.holder().await.unwrap().expect("no lease is granted there");
-        assert_eq!((holder.id, holder.mode, holder.left), (None, None, Duration::MAX));
-        assert!(lock.is_locked().await.unwrap());
-        let refused = lock.try_lock().await.unwrap_err();
-        assert!(refused.is_refused(), "{refused}");
-
-        // Redisson's holders have no mode.
-        redis::cmd("DEL").arg("theirs").exec_async(&mut raw).await.unwrap();
-        let field = "8743c9c0-0795-4907-87fd-6c719a6b4586:42";
-        redis::cmd("HSET").arg("theirs").arg(field).arg(1).exec_async(&mut raw).await.unwrap();
-        let holder = lock.holder().await.unwrap().expect("the lock is held");
-        assert_eq!((holder.id, holder.mode), (Some(field.parse().unwrap()), None));
     }
 }

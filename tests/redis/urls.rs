@@ -230,7 +230,14 @@ async fn url_that_cannot_be_meant_is_refused_in_silence() {
         "redis://user:hunter2/@localhost",
         "redis://user:hunter2%zz@[::1",
         "unix:///nowhere?pass=hunter2#x",
+        // No ports.
+        "redis://:hunter2@localhost:99999/3",
+        "redis-cluster://:hunter2@127.0.0.1:7000,127.0.0.1:70000",
+        "redis+sentinel://:hunter2@127.0.0.1:26379,127.0.0.1:99999/master",
         // Parts without an effect.
+        "redis://localhost/0?password=hunter2",
+        "redis-cluster://:hunter2@127.0.0.1:1,127.0.0.1:2?read_from=replica",
+        "redis+sentinel://:hunter2@127.0.0.1:1/master?timeout=3",
         "unix://user:hunter2@localhost/nowhere",
         "rediss://:hunter2@localhost#insecure",
     ] {

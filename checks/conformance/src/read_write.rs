@@ -274,7 +274,9 @@ pub(crate) async fn writer_keeps_all_others_out(store: &Subject<'_>) {
 
 pub(crate) async fn each_side_says_its_holders(store: &Subject<'_>) {
     let [one, other] = One::several(store).await;
-    for (has, has_not) in [(one.read(), one.write()), (one.write(), one.read())] {
+    for (has, has_not, mode) in
+        [(one.read(), one.write(), Mode::Read), (one.write(), one.read(), Mode::Write)]
+    {
         let theirs = other.client.get_read_write_lock(has.name().as_str()).unwrap();
         assert!(!has.is_locked().await.unwrap());
         let guard = has.lock_with_lease(LONG).await.unwrap();
@@ -285,7 +287,8 @@ pub(crate) async fn each_side_says_its_holders(store: &Subject<'_>) {
         assert_eq!(has_not.remaining().await.unwrap(), None);
         assert!(has.is_held_by(guard.owner()).await.unwrap());
         assert!(!has_not.is_held_by(guard.owner()).await.unwrap());
-        assert_eq!(has.holder().await.unwrap().unwrap().id.unwrap().client_id(), one.client.id());
+        let holder = has.holder().await.unwrap().unwrap();
+        assert_eq!((&*holder.id.unwrap().client_id(), holder.mode), (one.client.id(), Some(mode)));
         assert_eq!(has_not.holder().await.unwrap(), None);
         assert!(has_not.unlock(guard.owner()).await.unwrap_err().is_not_held());
         guard.unlock().await.unwrap();
