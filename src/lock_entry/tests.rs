@@ -22,6 +22,27 @@ fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
 }
 
+fn head_of(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Head(head) => head,
+        other => panic!("expected a queue head of the idle entry, and got {other:?}"),
+    }
+}
+
+fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Queued(ticket) => ticket,
+        other => panic!("expected a queued newcomer, and got {other:?}"),
+    }
+}
+
+fn appointed(entry: &LockEntry, ticket: &Ticket, now: Moment) -> HeadTicket {
+    match told(entry, ticket, now) {
+        Some(Turn::Head(head)) => head,
+        other => panic!("expected the waiter as the queue head, and got {other:?}"),
+    }
+}
+
 fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     let request = Request::new(owner);
     let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
@@ -68,7 +89,7 @@ fn granted_for(
 fn newcomers_queue_behind_a_call_that_asks_the_store() {
     let (entry, now) = idle();
     assert!(entry.claim() && !entry.claim() && !entry.is_idle());
-    let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
+    let ticket = queued(&entry, &Request::new(2), now);
     let grant = taken(&entry, 1, now).expect("the entry is open");
     assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
@@ -85,7 +106,7 @@ fn waiter_is_served_after_a_refused_call_or_a_returned_lease() {
             let grant = taken(&entry, 1, now).expect("the entry is open");
             assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
         }
-        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
+        let ticket = queued(&entry, &Request::new(2), now);
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         assert!(
             matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
@@ -124,13 +145,13 @@ fn used_up_ticket_reports_nothing_and_takes_no_waiters_place() {
     let (entry, now) = idle();
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("the entry is open");
-    let Turn::Queued(used) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
+    let used = queued(&entry, &Request::new(2), now);
     assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
     assert!(matches!(told(&entry, &used, now), Some(Turn::Granted(..))));
     for _ in 0..2 {
         assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     }
-    let Turn::Queued(waits) = enter(&entry, 3, now) else { panic!("expected a queued newcomer") };
+    let waits = queued(&entry, &Request::new(3), now);
     assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
     drop(effects_of(|effects| entry.cancel(used, now, effects)));
     assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
@@ -233,9 +254,7 @@ fn each_supersession_doubles_the_limit_of_the_next_try() {
 fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &mine, now);
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let (_outcome, effects) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
@@ -333,9 +352,7 @@ fn failed_renewal_is_retried_after_a_thirtieth_of_its_lease() {
     for (renewed_lease, soon) in [(LEASE, LEASE / 30), (brief, Duration::from_millis(1))] {
         let rules = Rules { renewed_lease, ..Rules::default() };
         let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-        let Turn::Head(head) = enter(&entry, 1, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(1), now);
         let _grant = granted_for(renewed_lease, &entry, &head, 1, 0, now);
         let due = now + renewed_lease / 3;
         let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
@@ -364,9 +381,7 @@ fn lease_is_not_renewed_early_if_unused_or_cut_by_sharers() {
     let long = Request::new(1).shared_owner().lease(LEASE * 2);
     for (entry, is_renewed) in [(idle().0, true), (readers().0, false)] {
         let now = Moment::from(Instant::now());
-        let Turn::Head(head) = with(|effects| entry.enter(&long, noop(), now, effects)).0 else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &long, now);
         let _outer = granted_for(LEASE * 2, &entry, &head, 1, 0, now);
         let by = now + LEASE * 2;
         assert_eq!(
@@ -405,28 +420,22 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
     for (receivers, goes_back) in [(0, false), (1, true)] {
         let (entry, now) = idle();
         let ask = |head: &HeadTicket, number| granted(&entry, head, number, 0, now);
-        let Turn::Head(head) = enter(&entry, 1, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(1), now);
         let grant = ask(&head, 1);
-        let Turn::Queued(ticket) = enter(&entry, 2, now) else { panic!("expected a queued newcomer") };
+        let ticket = queued(&entry, &Request::new(2), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert!(effects.pending_release().is_some(), "expected a release at the end of the tenure");
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
-            panic!("expected the waiter as the queue head")
-        };
+        let head = appointed(&entry, &ticket, now);
         assert!(matches!(
             with(|effects| entry.leave(ask(&head, 2), now, effects)).0,
             LeaveOutcome::Return(_)
         ));
         entry.note_receivers(receivers, now);
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        let Turn::Head(head) = enter(&entry, 3, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(3), now);
         let grant = ask(&head, 3);
-        let Turn::Queued(_ticket) = enter(&entry, 4, now) else { panic!("expected a queued newcomer") };
+        let _ticket = queued(&entry, &Request::new(4), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), goes_back);
     }
@@ -437,16 +446,12 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
     const TENURE: Duration = Duration::from_millis(30);
     for finds_it_held in [false, true] {
         let (entry, now) = idle();
-        let Turn::Head(head) = enter(&entry, 1, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(1), now);
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
-            panic!("expected the waiter as the queue head")
-        };
+        let head = appointed(&entry, &ticket, now);
         if finds_it_held {
             let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
             let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
@@ -461,7 +466,7 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
 #[test]
 fn other_processes_go_before_a_call_that_would_ask_at_once() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
     let grant = granted(&entry, &head, 1, 0, now);
@@ -469,22 +474,15 @@ fn other_processes_go_before_a_call_that_would_ask_at_once() {
     entry.note_receivers(1, now);
     drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
     assert!(entry.is_idle() && !entry.claim());
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     assert!(head.steps() > 0);
-}
-
-fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
-    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
-        Turn::Queued(ticket) => ticket,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The answer came after its lease's end. An earlier, unanswered attempt may lease the lock for longer.
 #[test]
 fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let long = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&head, long, Answer::Unanswered, now, effects));
     let brief = entry.attempt(&head, 2, now, LEASE / 10).expect("the queue head may ask");
@@ -501,9 +499,7 @@ fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
 /// A queue head competes by the former hold's lease, for which that hold has asked for a token.
 fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket, Ticket) {
     let (entry, mine) = (LockEntry::new(Rules::default()), Request::new(1).shared_owner());
-    let Turn::Head(head) = with(|effects| entry.enter(&mine, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &mine, now);
     let _outer = granted(&entry, &head, 1, 0, now);
     let (_inner, extension) = inner_that_asks(&entry, &mine.fenced(), now);
     assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
@@ -511,9 +507,7 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
     for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
         assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, left);
     }
-    let Some(Turn::Head(head)) = told(&entry, &next, now) else {
-        panic!("expected the waiter as the queue head")
-    };
+    let head = appointed(&entry, &next, now);
     assert!(entry.is_known_held(), "expected the store's lease to be known");
     (entry, extension, head, after)
 }
@@ -570,11 +564,11 @@ fn lease_is_released_by_the_known_commands_of_the_previous_hold() {
 #[test]
 fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let grant = granted(&entry, &head, 1, 0, now);
     assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
     drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(2), now);
     let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
     assert!(
@@ -605,9 +599,7 @@ fn leaving_queue_head_rolls_back_for_the_previous_holds_lease() {
 fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let (entry, now) = idle();
     let request = |owner| Request::new(owner).shared_owner();
-    let Turn::Head(head) = with(|effects| entry.enter(&request(1).fenced(), noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &request(1).fenced(), now);
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
     let grant = granted(&entry, &head, 1, 256, now);
     assert_eq!(
@@ -634,9 +626,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
 fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let (entry, now) = idle();
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).fenced());
-    let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &first, now);
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let last = attempt.tokens();
@@ -687,9 +677,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Head(head)) = told(&entry, &ticket, later) else {
-        panic!("expected the waiter as the queue head of the remaining tenure")
-    };
+    let head = appointed(&entry, &ticket, later);
     assert!(head.steps() == 0, "expected no back-off, as no other client can have the lock");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
@@ -714,9 +702,7 @@ fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
     };
     let competes = || {
         let (entry, _) = idle();
-        let Turn::Head(head) = enter(&entry, 1, sent) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(1), sent);
         let attempt = entry.attempt(&head, 1, sent, LEASE).expect("the queue head may ask");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
@@ -766,7 +752,7 @@ fn expired_lease_acquired_beside_the_queue_is_rolled_back() {
 #[test]
 fn latch_waiters_are_woken_when_the_entry_is_closed() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     assert!(
         effects_of(|effects| entry.close(effects)).wakes_sleepers(),
         "expected the wake-up of all latch waiters"
@@ -789,7 +775,7 @@ fn entry_stays_in_use_during_a_hold_acquired_beside_the_queue() {
 #[test]
 fn queue_head_is_one_until_it_gives_up() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     assert!(entry.is_head(&head));
     drop(effects_of(|effects| entry.abandon(&head, now, effects)));
     assert!(!entry.is_head(&head));
@@ -798,7 +784,7 @@ fn queue_head_is_one_until_it_gives_up() {
 #[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     drop(effects_of(|effects| entry.evict_owner(2, now, effects)));
     assert!(entry.is_head(&head));
     let effects = effects_of(|effects| entry.evict_owner(1, now, effects));
@@ -823,10 +809,7 @@ fn refused_head_rolls_back_while_an_earlier_command_may_run() {
 #[test]
 fn queue_head_that_none_waits_behind_asks_for_one_token() {
     let (entry, now) = idle();
-    let Turn::Head(head) = with(|effects| entry.enter(&Request::new(1).fenced(), noop(), now, effects)).0
-    else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &Request::new(1).fenced(), now);
     assert_eq!(entry.attempt(&head, 1, now, LEASE).map(|attempt| attempt.tokens()), Some(1));
 }
 
@@ -880,9 +863,7 @@ fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
     let (lost, effects) = with(|effects| entry.gone(1, now, now, effects));
     assert_eq!((lost, effects.pending_release()), (true, None));
     assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "expected one report of the loss");
-    let Some(Turn::Head(head)) = told(&entry, &ticket, now) else {
-        panic!("expected the waiter as the queue head")
-    };
+    let head = appointed(&entry, &ticket, now);
     assert!(head.steps() == 0, "expected no back-off, as no other client was notified");
 }
 
@@ -931,7 +912,7 @@ fn renewal_is_not_delayed_by_the_token_of_a_brief_inner_hold() {
 fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
     let (entry, now) = idle();
     let mine = Request::new(1).shared_owner();
-    let Turn::Head(head) = enter(&entry, 2, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(2), now);
     let theirs = granted(&entry, &head, 1, 0, now);
     let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
     assert_eq!(with(|effects| entry.leave(theirs, now, effects)).0, LeaveOutcome::Passed);
@@ -946,7 +927,7 @@ fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let rules = Rules { policy: Policy::Queued { position: LEASE }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
@@ -1007,9 +988,7 @@ const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let rules = Rules { policy: Policy::Queued { position: POSITION }, ..Rules::default() };
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    let Turn::Head(head) = with(|effects| entry.enter(request, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, request, now);
     (entry, now, head)
 }
 
@@ -1036,7 +1015,7 @@ fn abandoned_position_is_rolled_back_if_a_command_is_in_flight() {
 #[test]
 fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     let (entry, now) = idle();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
     assert_eq!(
@@ -1133,9 +1112,7 @@ fn waiters_with_the_first_ones_request_enter_by_its_lease() {
     let (entry, now) = readers();
     let lease = Rules::default().renewed_lease;
     let [first, second, third] = [1, 2, 3].map(|owner| Request::new(owner).lease(lease).fenced());
-    let Turn::Head(head) = with(|effects| entry.enter(&first, noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &first, now);
     let waits = [second, third].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 1, now);
     for ticket in waits {
@@ -1156,9 +1133,7 @@ fn waiters_with_the_first_ones_request_enter_by_its_lease() {
 fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).lease(LEASE);
-    let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &request(1), now);
     let before = queued(&entry, &request(2), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let later = now + Duration::from_secs(1);
@@ -1178,7 +1153,7 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
 fn older_waiter_of_an_owner_enters_with_its_granted_younger_one() {
     let (entry, now) = readers();
     let theirs = Request::new(2).shared_owner();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
     let _first = granted(&entry, &head, 1, 0, now);
     assert!(matches!(told(&entry, &younger, now), Some(Turn::Granted(_, None))));
@@ -1189,7 +1164,7 @@ fn older_waiter_of_an_owner_enters_with_its_granted_younger_one() {
 #[test]
 fn returning_owner_acquires_at_the_end_of_the_tenure() {
     let (entry, now) = readers();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
     assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, LeaveOutcome::Remains);
@@ -1201,9 +1176,7 @@ fn returning_owner_acquires_at_the_end_of_the_tenure() {
 fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     let (entry, now) = readers();
     let request = |owner| Request::new(owner).fenced();
-    let Turn::Head(head) = with(|effects| entry.enter(&request(1), noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &request(1), now);
     let _first = granted(&entry, &head, 1, 1, now);
     let second = inner(&entry, &request(2), now);
     assert_eq!(second.token(), Some(1));
@@ -1226,7 +1199,7 @@ fn newcomer_beside_older_leases_gets_the_current_leases_token() {
 #[test]
 fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let (entry, now) = readers();
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
     let Turn::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
@@ -1241,9 +1214,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
 fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
-    let Turn::Head(head) = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), now, effects)).0 else {
-        panic!("expected a queue head of the idle entry")
-    };
+    let head = head_of(&entry, &own(1, LEASE / 2), now);
     let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
         let entered =
@@ -1361,9 +1332,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
         let (entry, now) = idle();
         let entry = Arc::new(entry);
         let (waker, asked) = asks_when_dropped(&entry);
-        let Turn::Head(head) = enter(&entry, 1, now) else {
-            panic!("expected a queue head of the idle entry")
-        };
+        let head = head_of(&entry, &Request::new(1), now);
         before(&entry, &head, now);
         drop(effects_of(|effects| {
             entry.event(effects, |ownership, effects| ownership.register_head(head.serial, waker, effects))
@@ -1444,7 +1413,7 @@ fn waiter_granted_between_two_steps_of_its_poll_has_the_lock() {
 fn effects_of_several_events_name_each_release() {
     let policy = Policy::Exclusive { tenure: Duration::ZERO };
     let (entry, now) = (LockEntry::new(Rules { policy, ..Rules::default() }), Moment::from(Instant::now()));
-    let Turn::Head(head) = enter(&entry, 1, now) else { panic!("expected a queue head of the idle entry") };
+    let head = head_of(&entry, &Request::new(1), now);
     let first = granted(&entry, &head, 1, 0, now);
     let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
     let mut effects = Effects::default();

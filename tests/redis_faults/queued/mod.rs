@@ -11,7 +11,6 @@
 mod clock;
 mod cluster;
 mod forgotten;
-mod forked;
 mod futures;
 mod links;
 pub(super) mod processes;
