@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::Poll;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::backend::Runtime;
 use latchwork::local::{Local, ThreadRuntime};
@@ -14,10 +14,10 @@ use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockOptions, Owner};
 use latchwork_testkit::{Bell, waker};
 
-use crate::foreign::wakers::Untimed;
 use crate::meanwhile::Act;
 use crate::over_local::{Back, Command, Gate, There, Way, goes, never, over_when};
 use crate::polled::{poll, poll_by, ready};
+use crate::runtimes::{Differently, Differs, Task, Untimed};
 
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -155,7 +155,7 @@ fn lost_hold_is_not_begun_anew_by_the_token_of_an_inner_hold() {
 #[tokio::test]
 async fn work_takes_no_step_after_its_lease_though_no_timer_has_fired() {
     let clock = ThreadRuntime::paused();
-    let client = LockClient::new(Local::with_runtime(Untimed(clock.clone())));
+    let client = LockClient::new(Local::with_runtime(Differently(clock.clone(), Untimed)));
     let guard = client.get_lock("orders").unwrap().lock_with_lease(Duration::from_secs(1)).await.unwrap();
     let steps = AtomicUsize::new(0);
     let mut run = pin!(guard.run(poll_fn(|_| {
@@ -331,7 +331,7 @@ async fn shutdown_waits_for_what_a_writer_has_asked_to_read() {
 #[tokio::test]
 async fn shutdown_releases_a_hold_that_ended_without_a_timer() {
     let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(Untimed(clock.clone()));
+    let local = Local::with_runtime(Differently(clock.clone(), Untimed));
     let (client, other) = (LockClient::new(local.clone()), LockClient::new(local));
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     let outer = lock.lock().await.unwrap();
@@ -399,23 +399,13 @@ fn process_that_reacquires_first_yields_to_a_notified_client() {
 
 /// A runtime whose next `spawn` panics if armed.
 #[derive(Clone)]
-struct RunsNoTask(ThreadRuntime, Arc<AtomicBool>);
+struct RunsNoTask(Arc<AtomicBool>);
 
-impl Runtime for RunsNoTask {
-    type Sleep = <ThreadRuntime as Runtime>::Sleep;
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Self::Sleep {
-        self.0.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+impl Differs for RunsNoTask {
+    fn spawns(&self, task: Task, clock: &ThreadRuntime) {
         // Ordering: SeqCst for simplicity; a test needs no less.
-        assert!(!self.1.swap(false, Ordering::SeqCst), "on purpose");
-        self.0.spawn(task);
+        assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
+        clock.spawn(task);
     }
 }
 
@@ -423,7 +413,7 @@ impl Runtime for RunsNoTask {
 #[tokio::test]
 async fn release_without_a_task_or_handle_is_retried() {
     let (clock, panics) = (ThreadRuntime::paused(), Arc::new(AtomicBool::new(false)));
-    let local = Local::with_runtime(RunsNoTask(clock.clone(), Arc::clone(&panics)));
+    let local = Local::with_runtime(Differently(clock.clone(), RunsNoTask(Arc::clone(&panics))));
     let gate = Gate::closed();
     let (client, other) = (LockClient::new(gate.over(&local, releases)), LockClient::new(local));
     let held = client.get_lock("orders").unwrap().lock().await.unwrap();
@@ -706,7 +696,7 @@ fn abandoned_extension_keeps_the_lock_no_longer_than_the_hold() {
 #[test]
 fn late_extension_of_an_ended_hold_is_released_without_a_timer() {
     let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(Untimed(clock.clone()));
+    let local = Local::with_runtime(Differently(clock.clone(), Untimed));
     let gate = Gate::closed();
     let backend = gate.over(&local, |way, command| way == Back && command.renews());
     let (client, other) = (LockClient::new(backend), LockClient::new(local));

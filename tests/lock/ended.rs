@@ -14,6 +14,7 @@ use latchwork_testkit::Bell;
 use crate::foreign::told::told_of;
 use crate::over_local::{Back, Nothing, There, fails, goes, never, over, over_when};
 use crate::polled::{poll, poll_by, ready};
+use crate::runtimes::{Differently, Differs};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -218,50 +219,42 @@ fn waker_panic_of_a_runtime_is_reported_and_reaches_no_caller() {
 /// A runtime whose timers panic while broken.
 #[derive(Clone)]
 struct Breaks {
-    clock: ThreadRuntime,
     is_broken: Arc<AtomicBool>,
     /// The first call of a timer repairs the runtime.
     once: bool,
 }
 
-impl Runtime for Breaks {
-    type Sleep = Sleep;
-
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
+impl Differs for Breaks {
+    fn fires(&self, deadline: Instant) -> Instant {
         let is_broken = self.is_broken.fetch_and(!self.once, SeqCst);
         assert!(!is_broken, "on purpose");
-        self.clock.sleep_until(deadline)
+        deadline
     }
+}
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.clock.spawn(task);
-    }
-
-    fn has_ended(&self) -> bool {
-        self.clock.has_ended()
-    }
+/// A client whose runtime may break, and its clock.
+fn breakable(once: bool) -> (ThreadRuntime, Arc<AtomicBool>, LockClient) {
+    let (clock, is_broken) = (ThreadRuntime::paused(), Arc::<AtomicBool>::default());
+    let breaks = Breaks { is_broken: Arc::clone(&is_broken), once };
+    let client = LockClient::new(Local::with_runtime(Differently(clock.clone(), breaks)));
+    (clock, is_broken, client)
 }
 
 /// The watchdog ends after a few panics in a row, and all renewals with it.
 #[test]
 fn lock_lost_by_a_broken_runtime_is_renewed_when_reacquired() {
-    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: false };
-    let client = LockClient::new(Local::with_runtime(runtime.clone()));
+    let (clock, is_broken, client) = breakable(false);
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
-    runtime.is_broken.store(true, SeqCst);
-    let told = told_of(|| runtime.clock.advance(Duration::from_secs(11)));
+    is_broken.store(true, SeqCst);
+    let told = told_of(|| clock.advance(Duration::from_secs(11)));
     assert!(told > 1, "expected events about several panics, and saw {told}");
-    runtime.is_broken.store(false, SeqCst);
-    runtime.clock.advance(Duration::from_secs(30));
+    is_broken.store(false, SeqCst);
+    clock.advance(Duration::from_secs(30));
     assert!(!Guard::is_held(&held));
     drop(held);
     let held = ready(lock.lock()).unwrap();
-    runtime.clock.advance(Duration::from_secs(100));
+    clock.advance(Duration::from_secs(100));
     assert!(Guard::is_held(&held), "expected the lease renewed by a repaired runtime");
     ready(held.unlock()).unwrap();
 }
@@ -269,13 +262,12 @@ fn lock_lost_by_a_broken_runtime_is_renewed_when_reacquired() {
 /// Each timer panics once after `is_broken` is set.
 #[test]
 fn panics_that_do_not_come_in_a_row_end_no_renewal() {
-    let runtime = Breaks { clock: ThreadRuntime::paused(), is_broken: Arc::default(), once: true };
-    let client = LockClient::new(Local::with_runtime(runtime.clone()));
+    let (clock, is_broken, client) = breakable(true);
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
     for round in 0..20 {
-        runtime.is_broken.store(true, SeqCst);
-        runtime.clock.advance(Duration::from_secs(11));
-        assert!(!runtime.is_broken.load(SeqCst), "expected a panic of the broken runtime");
+        is_broken.store(true, SeqCst);
+        clock.advance(Duration::from_secs(11));
+        assert!(!is_broken.load(SeqCst), "expected a panic of the broken runtime");
         assert!(Guard::is_held(&held), "expected a renewed lease after {round} panics");
     }
 }

@@ -35,6 +35,7 @@ mod queue_head;
 mod read_write_wakers;
 mod releases;
 mod run;
+mod runtimes;
 mod traits;
 mod unconfirmed;
 #[path = "../waiting/mod.rs"]

@@ -4,14 +4,15 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::backend::Runtime;
-use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{LockClient, LossReason};
 use latchwork_testkit::Bell;
 
 use crate::polled::{poll, poll_by, ready};
+use crate::runtimes::{Differently, Differs, Task};
 
 type Once = Box<dyn FnOnce() + Send>;
 
@@ -35,9 +36,8 @@ impl Act {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Meanwhile {
-    clock: ThreadRuntime,
     /// Runs when a spawned task reads the clock; elsewhere a store may read the clock under its mutex.
     task_reads_clock: Act,
     is_asked_for_its_end: Act,
@@ -45,39 +45,30 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    fn client() -> (Self, LockClient) {
-        let (task_reads_clock, is_asked_for_its_end) = Default::default();
-        let (clock, spawns) = (ThreadRuntime::paused(), Arc::default());
-        let runtime = Self { clock, task_reads_clock, is_asked_for_its_end, spawns };
-        (runtime.clone(), LockClient::new(Local::with_runtime(runtime)))
+    fn client() -> (ThreadRuntime, Self, LockClient) {
+        let (clock, meanwhile) = (ThreadRuntime::paused(), Self::default());
+        let local = Local::with_runtime(Differently(clock.clone(), meanwhile.clone()));
+        (clock, meanwhile, LockClient::new(local))
     }
 }
 
-impl Runtime for Meanwhile {
-    type Sleep = Sleep;
-
-    fn now(&self) -> Instant {
+impl Differs for Meanwhile {
+    fn reads_clock(&self) {
         // Ordering: SeqCst for simplicity; a test needs no less.
         if self.spawns.load(Ordering::SeqCst) {
             self.task_reads_clock.run();
         }
-        self.clock.now()
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.clock.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawns(&self, task: Task, clock: &ThreadRuntime) {
         // Ordering: SeqCst, as above. `spawn` polls the task.
         self.spawns.store(true, Ordering::SeqCst);
-        self.clock.spawn(task);
+        clock.spawn(task);
         self.spawns.store(false, Ordering::SeqCst);
     }
 
-    fn has_ended(&self) -> bool {
+    fn is_asked_for_its_end(&self) {
         self.is_asked_for_its_end.run();
-        self.clock.has_ended()
     }
 }
 
@@ -85,9 +76,9 @@ impl Runtime for Meanwhile {
 #[test]
 fn waiter_beside_a_watchdog_falling_asleep_is_served_in_time() {
     const SHORT: Duration = Duration::from_secs(3);
-    let (runtime, client) = Meanwhile::client();
+    let (clock, meanwhile, client) = Meanwhile::client();
     let waits = Arc::new(Mutex::new(None));
-    runtime.task_reads_clock.set({
+    meanwhile.task_reads_clock.set({
         let (lock, waits) = (client.get_lock("short").unwrap(), Arc::clone(&waits));
         move || {
             std::mem::forget(ready(lock.lock_with_lease(SHORT)).unwrap());
@@ -100,18 +91,18 @@ fn waiter_beside_a_watchdog_falling_asleep_is_served_in_time() {
     let mut waits = waits.lock().unwrap().take().expect("the watchdog has read the clock");
     let woken = Bell::default();
     assert!(poll_by(waits.as_mut(), &woken.waker()).is_pending());
-    runtime.clock.advance(SHORT + Duration::from_millis(10));
+    clock.advance(SHORT + Duration::from_millis(10));
     assert!(woken.take(), "expected the wake-up of the waiter beside the free lock");
     assert!(poll(waits.as_mut()).is_ready());
 }
 
 #[test]
 fn loss_that_comes_while_the_wait_for_it_begins_is_told() {
-    let (runtime, client) = Meanwhile::client();
+    let (_, meanwhile, client) = Meanwhile::client();
     let lock = client.get_lock("orders").unwrap();
     let guard = ready(lock.lock()).unwrap();
     let mut lost = pin!(guard.lost());
-    runtime.is_asked_for_its_end.set(move || assert!(ready(lock.force_unlock()).unwrap()));
+    meanwhile.is_asked_for_its_end.set(move || assert!(ready(lock.force_unlock()).unwrap()));
     assert_eq!(poll(lost.as_mut()), Poll::Ready(LossReason::Gone));
-    assert!(runtime.is_asked_for_its_end.has_run());
+    assert!(meanwhile.is_asked_for_its_end.has_run());
 }

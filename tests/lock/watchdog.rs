@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::foreign::told::events_of;
 use crate::over_local::{Back, Between, Command, Fate, Renewals, There, Way, goes, over, over_when};
 use crate::polled::{poll, ready};
+use crate::runtimes::{Differently, Differs};
 use latchwork::backend::{Backend as _, Failure, LockName, Runtime};
-use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{Lease, LockClient, LockOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -221,21 +222,11 @@ async fn groups_do_not_wait_for_each_other() {
 
 /// Fires no timer before a time, as on a busy thread.
 #[derive(Clone)]
-struct BusyUntil(Instant, ThreadRuntime);
+struct BusyUntil(Instant);
 
-impl Runtime for BusyUntil {
-    type Sleep = Sleep;
-
-    fn now(&self) -> Instant {
-        self.1.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.1.sleep_until(deadline.max(self.0))
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.1.spawn(task);
+impl Differs for BusyUntil {
+    fn fires(&self, deadline: Instant) -> Instant {
+        deadline.max(self.0)
     }
 }
 
@@ -245,7 +236,7 @@ fn watchdog_releases_thousands_of_ended_holds() {
     const MANY: usize = 5000;
     let second = Duration::from_secs(1);
     let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(BusyUntil(clock.now() + second * 16, clock.clone()));
+    let local = Local::with_runtime(Differently(clock.clone(), BusyUntil(clock.now() + second * 16)));
     let options = LockOptions::default().max_hold(second * 15);
     let client = LockClient::with_options(local.clone(), &options).unwrap();
     let prices = client.get_read_write_lock("prices").unwrap();

@@ -1,6 +1,5 @@
 //! Wakers that panic or block, at every place that calls wakers.
 
-use std::future::{Pending, pending};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
@@ -8,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
-use latchwork::local::{Local, Sleep, ThreadRuntime};
+use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 use latchwork_testkit::waker;
 
@@ -16,6 +15,7 @@ use super::told::told_of;
 use super::waker_that_panics_when_dropped;
 use crate::over_local::{Back, Command, Gate, Nothing, over};
 use crate::polled::{poll, poll_by, ready};
+use crate::runtimes::{Differently, Differs, Task, Untimed};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
 const UNPOLLED: Duration = Duration::from_millis(20);
@@ -72,27 +72,17 @@ impl Wake for Trap {
 
 /// Polls each task on its own thread, as a multi-threaded runtime does for tasks that block.
 #[derive(Clone)]
-struct ThreadEach(ThreadRuntime);
+struct ThreadEach;
 
-impl Runtime for ThreadEach {
-    type Sleep = Sleep;
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        self.0.sleep_until(deadline)
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+impl Differs for ThreadEach {
+    fn spawns(&self, task: Task, _: &ThreadRuntime) {
         thread::spawn(|| wait(task));
     }
 }
 
 /// A client with a watched lock, and another client of the same store.
 struct Stage {
-    local: Local<ThreadEach>,
+    local: Local<Differently<ThreadEach>>,
     client: LockClient,
     other: LockClient,
     watched: Guard,
@@ -106,9 +96,9 @@ impl Stage {
 
     fn over(
         blocks: bool,
-        client: impl FnOnce(&Local<ThreadEach>, &LockOptions) -> Result<LockClient, LeaseError>,
+        client: impl FnOnce(&Local<Differently<ThreadEach>>, &LockOptions) -> Result<LockClient, LeaseError>,
     ) -> Self {
-        let local = Local::with_runtime(ThreadEach(ThreadRuntime::new()));
+        let local = Local::with_runtime(Differently(ThreadRuntime::new(), ThreadEach));
         let options = LockOptions::default().watchdog_timeout(WATCHDOG).unpolled_limit(UNPOLLED);
         let client = client(&local, &options).unwrap();
         let other = LockClient::with_options(local.clone(), &options).unwrap();
@@ -387,32 +377,12 @@ fn waker_blocked_by_an_unpolled_grants_return_delays_no_renewal() {
     drop(wait(waits).unwrap());
 }
 
-/// A runtime whose timers never fire, as on a busy thread: only calls discover that time has passed.
-#[derive(Clone)]
-pub(crate) struct Untimed(pub(crate) ThreadRuntime);
-
-impl Runtime for Untimed {
-    type Sleep = Pending<()>;
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn sleep_until(&self, _deadline: Instant) -> Pending<()> {
-        pending()
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(task);
-    }
-}
-
 /// The waker belongs to another client, whose wait ends because the shutdown finds a lease over.
 #[test]
 fn waker_that_panics_in_a_shutdown_is_reported_and_ends_nothing() {
     const LEASE: Duration = Duration::from_secs(1);
     let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(Untimed(clock.clone()));
+    let local = Local::with_runtime(Differently(clock.clone(), Untimed));
     let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
     let _over = ready(client.get_lock("orders").unwrap().lock_with_lease(LEASE)).unwrap();
     let (theirs, trap) = (other.get_lock("orders").unwrap(), Trap::new(false));
@@ -440,7 +410,7 @@ fn waker_panic_at_a_loss_does_not_fail_the_forced_unlock() {
 /// A newcomer that finds an expired hold becomes queue head, and waiters behind depend on the newcomer.
 #[test]
 fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
-    let client = LockClient::new(Local::with_runtime(Untimed(ThreadRuntime::new())));
+    let client = LockClient::new(Local::with_runtime(Differently(ThreadRuntime::new(), Untimed)));
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(true));
     let held = ready(lock.lock_with_lease(Duration::from_millis(5))).unwrap();
     let mut lost = Box::pin(held.lost());
@@ -720,7 +690,7 @@ fn waker_blocking_in_this_crate_waits_for_no_later_waker() {
 #[test]
 fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
     let clock = ThreadRuntime::paused();
-    let local = Local::with_runtime(Untimed(clock.clone()));
+    let local = Local::with_runtime(Differently(clock.clone(), Untimed));
     let [writes, waits, reads] = [(); 3].map(|()| LockClient::new(local.clone()));
     let [written, waiting, read] =
         [&writes, &waits, &reads].map(|client| client.get_read_write_lock("prices").unwrap());
