@@ -323,8 +323,9 @@ async fn rights_are_needed(
         }
         for key in run::<Vec<String>>(&server, &["KEYS", "*"]).await {
             let left: i64 = run(&server, &["PTTL", &key]).await;
+            // A lease may end between the two questions: the key is gone then, with another answer.
             assert!(
-                left > 0 || key.starts_with("redisson_lock_token:"),
+                left != -1 || key.starts_with("redisson_lock_token:"),
                 "expected an end of {key} without {right}"
             );
         }
