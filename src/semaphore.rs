@@ -193,7 +193,7 @@ pub use self::poll::PollSemaphore;
 /// * The effect of its call, until another call finds too few permits free for the first waiter, or counts
 ///   the free permits, and finishes the stopped call.
 /// * The wake-ups of up to 32 waiters granted by the thread; a waiter polled meanwhile gets its permits.
-/// * The memory of waiters leaving this semaphore (no other), at most 56 bytes each; and 80 bytes for each
+/// * The memory of waiters leaving this semaphore (no other), at most 72 bytes each; and 80 bytes for each
 ///   call that lowers the capacity while a task or thread waits.
 ///
 /// `cargo xtask verify suspension` checks the compiled code with stopped threads, `cargo xtask verify model`
@@ -207,7 +207,7 @@ pub use self::poll::PollSemaphore;
 ///
 /// * a semaphore keeps up to 28 KiB, mostly a quarter of it, and 32 bytes for each living thread that has
 ///   waited on any semaphore;
-/// * a thread that has waited keeps room for up to 1024 waiters, 48 KiB, until it ends;
+/// * a thread that has waited keeps room for up to 1024 waiters, 40 KiB, until it ends;
 /// * the process keeps 4 KiB for every 32 threads that have waited and lived at one time, for later threads.
 ///
 /// # Sources

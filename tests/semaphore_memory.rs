@@ -223,7 +223,7 @@ fn a_thread_keeps_memory_for_1024_waiters() {
     thread::spawn(burst).join().unwrap();
     let kept = thread::spawn(burst).join().unwrap();
     println!("bytes that a thread keeps without a semaphore: {kept}");
-    assert!(kept <= 48 * 1024, "{kept} bytes");
+    assert!(kept <= 41 * 1024, "{kept} bytes");
 }
 
 fn a_thread_that_ends_keeps_nothing() {

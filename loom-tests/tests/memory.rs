@@ -242,6 +242,41 @@ model! {
 }
 
 model! {
+    /// A permit is taken behind two granted waiters, of which the first leaves: the session goes on, and the
+    /// second keeps its node.
+    session_does_not_end_under_an_owner with 1 less {
+        let (semaphore, mut queue) = queue(2);
+        semaphore.add_permits(3);
+        let last = queue.pop().unwrap();
+        let leaver = start(move || queue.into_iter().for_each(consume));
+        semaphore.try_acquire().unwrap().forget();
+        leaver.join().unwrap();
+        // Two abandoned nodes begin epochs.
+        let mut others: Vec<_> = (0..2).map(|_| Arc::clone(&semaphore).acquire_owned()).collect();
+        assert!(!others.iter_mut().any(is_ready));
+        drop(others);
+        consume(last);
+        assert_eq!((semaphore.waiters(), semaphore.available_permits()), (0, 0));
+    }
+    fails_if_the_session_ends_under_an_owner: SessionEndsUnderOwner, "";
+}
+
+model! {
+    /// The same where the second leaves: the first one's node is not forgotten.
+    session_does_not_end_before_the_first_owner_leaves with 1 less {
+        let (semaphore, mut queue) = queue(2);
+        semaphore.add_permits(3);
+        let last = queue.pop().unwrap();
+        let leaver = start(move || consume(last));
+        semaphore.try_acquire().unwrap().forget();
+        leaver.join().unwrap();
+        queue.into_iter().for_each(consume);
+        assert_eq!((semaphore.waiters(), semaphore.available_permits()), (0, 0));
+    }
+    fails_if_the_session_forgets_nodes: SessionForgetsNodes, "leaked";
+}
+
+model! {
     /// Permits are taken behind a granted waiter that is not polled, and the taking thread sweeps the
     /// abandoned nodes, on a walk of its own, while another thread walks.
     takes_sweep_beside_walker with 1 less {

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::AsyncSemaphore;
-use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, OwnedNode, Refused, Taken};
+use super::engine::{Ended, Engine, Enqueued, MAX_PERMITS, NewNode, OwnedNode, Refused, Taken};
 use super::error::AcquireError;
 use super::permit::{HeldPermits, OwnedSemaphorePermit, SemaphorePermit};
+
+type Polled = Poll<Result<HeldPermits, AcquireError>>;
 
 /// The wait of a borrowed or an owned future, which passes the semaphore to each call.
 struct Wait {
@@ -40,16 +42,12 @@ impl Wait {
     /// `engine` is the same in every call.
     // Inlines only the path without a wait, so that callers can be inlined, too.
     #[inline]
-    fn poll(
-        &mut self,
-        engine: &Engine,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<HeldPermits, AcquireError>> {
+    fn poll(&mut self, engine: &Engine, context: &mut Context<'_>) -> Polled {
         if !matches!(self.stage, Stage::New) {
             return self.poll_queued(engine, context);
         }
         if self.extra > 0 {
-            return self.take_or_enqueue(engine, context);
+            return self.enqueue_closely(engine, context, true);
         }
         if engine.try_take_free(self.min) == Some(true) {
             return self.done(Ok(HeldPermits::new(self.min, Taken::Free)), context);
@@ -57,73 +55,105 @@ impl Wait {
         self.enqueue(engine, context)
     }
 
+    #[inline(never)]
+    fn enqueue(&mut self, engine: &Engine, context: &mut Context<'_>) -> Polled {
+        if self.min == 0 || engine.seems_free(self.min) {
+            return self.enqueue_closely(engine, context, true);
+        }
+        if !NewNode::is_spare() {
+            return self.enqueue_closely(engine, context, false);
+        }
+        self.wait_in_queue(engine, context)
+    }
+
     #[cold]
-    fn take_or_enqueue(
-        &mut self,
-        engine: &Engine,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<HeldPermits, AcquireError>> {
-        match engine.try_take_up_to(self.min, self.min + self.extra) {
-            Ok(taken) => self.done(Ok(HeldPermits::new(taken, Taken::Queued)), context),
-            Err(Refused::Closed) => self.done(Err(AcquireError::closed()), context),
-            Err(Refused::NoPermits) => self.enqueue(engine, context),
+    #[inline(never)]
+    fn enqueue_closely(&mut self, engine: &Engine, context: &mut Context<'_>, tries: bool) -> Polled {
+        if tries {
+            match engine.try_take_up_to(self.min, self.min + self.extra) {
+                Ok(taken) => return self.done(Ok(HeldPermits::new(taken, Taken::Queued)), context),
+                Err(Refused::Closed) => return self.done(Err(AcquireError::closed()), context),
+                Err(Refused::NoPermits) => {}
+            }
+        }
+        self.wait_in_queue(engine, context)
+    }
+
+    #[inline(always)]
+    fn wait_in_queue(&mut self, engine: &Engine, context: &mut Context<'_>) -> Polled {
+        match engine.publish(NewNode::waiting(self.min, context.waker())) {
+            Ok(position) => self.look(engine, position),
+            Err(node) => self.enqueue_node(engine, context, node),
         }
     }
 
+    #[cold]
     #[inline(never)]
-    fn enqueue(
-        &mut self,
-        engine: &Engine,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<HeldPermits, AcquireError>> {
-        if self.min == 0 {
-            return self.take_or_enqueue(engine, context);
-        }
-        match engine.enqueue(self.min, context.waker()) {
-            Enqueued::Taken(taken) => self.done(Ok(HeldPermits::new(self.min, taken)), context),
+    fn enqueue_node(&mut self, engine: &Engine, context: &Context<'_>, node: NewNode) -> Polled {
+        match engine.enqueue(node) {
+            Enqueued::Taken => self.done(Ok(HeldPermits::new(self.min, Taken::Free)), context),
             Enqueued::Closed => self.done(Err(AcquireError::closed()), context),
-            Enqueued::Waits(position) => {
-                // From here on dropping this wait gives the position up, whatever panics.
-                self.stage = Stage::Queued(position);
-                if engine.look() { self.poll_queued(engine, context) } else { Poll::Pending }
-            }
+            Enqueued::Waits(position) => self.look(engine, position),
         }
     }
 
+    #[inline(always)]
+    fn look(&mut self, engine: &Engine, position: OwnedNode) -> Polled {
+        // From here on dropping this wait gives the position up, whatever panics.
+        self.stage = Stage::Queued(position);
+        if engine.look() { self.poll_closely(engine, position, None) } else { Poll::Pending }
+    }
+
     #[inline(never)]
-    fn poll_queued(
-        &mut self,
-        engine: &Engine,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<HeldPermits, AcquireError>> {
-        let position = match self.stage {
-            Stage::Queued(position) => position,
-            #[cfg(feature = "tokio")]
-            Stage::Kept(held) => {
-                self.stage = Stage::Done;
-                return Poll::Ready(held.ok_or_else(AcquireError::closed));
-            }
-            Stage::New | Stage::Done => panic!("an acquire future was polled after it had returned ready"),
-        };
+    fn poll_queued(&mut self, engine: &Engine, context: &mut Context<'_>) -> Polled {
+        let Stage::Queued(position) = self.stage else { return self.poll_kept() };
         // SAFETY: we own the node, and forget the position once the wait has ended.
-        let Some(ended) = (unsafe { engine.poll(position, context.waker()) }) else { return Poll::Pending };
+        match unsafe { engine.poll_granted(position) } {
+            None => self.poll_closely(engine, position, Some(context.waker())),
+            Some(false) if self.extra == 0 => {
+                self.stage = Stage::Done;
+                Poll::Ready(Ok(HeldPermits::new(self.min, Taken::Queued)))
+            }
+            Some(_) => self.ended(engine, Some(Ended::Granted)),
+        }
+    }
+
+    /// Without `waker`, the waker of the last poll stays.
+    #[cold]
+    #[inline(never)]
+    fn poll_closely(&mut self, engine: &Engine, position: OwnedNode, waker: Option<&Waker>) -> Polled {
+        // SAFETY: we own the node, and forget the position once the wait has ended.
+        let ended = unsafe { engine.poll(position, waker) };
+        self.ended(engine, ended)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ended(&mut self, engine: &Engine, ended: Option<Ended>) -> Polled {
+        let Some(ended) = ended else { return Poll::Pending };
         self.stage = Stage::Done;
         Poll::Ready(match ended {
-            Ended::Granted if self.extra == 0 => Ok(HeldPermits::new(self.min, Taken::Queued)),
             Ended::Granted => {
+                engine.sweep_if_due();
                 Ok(HeldPermits::new(self.min + engine.take_free(self.extra, false), Taken::Queued))
             }
             Ended::Closed => Err(AcquireError::closed()),
         })
     }
 
+    #[cold]
+    fn poll_kept(&mut self) -> Polled {
+        #[cfg(feature = "tokio")]
+        if let Stage::Kept(held) = self.stage {
+            self.stage = Stage::Done;
+            return Poll::Ready(held.ok_or_else(AcquireError::closed));
+        }
+        panic!("an acquire future was polled after it had returned ready")
+    }
+
     /// Ends the first poll; if tokio's budget is spent, keeps the result for the next poll.
     #[inline]
-    fn done(
-        &mut self,
-        result: Result<HeldPermits, AcquireError>,
-        context: &Context<'_>,
-    ) -> Poll<Result<HeldPermits, AcquireError>> {
+    fn done(&mut self, result: Result<HeldPermits, AcquireError>, context: &Context<'_>) -> Polled {
         #[cfg(feature = "tokio")]
         if !crate::support::budget::take_part() {
             self.stage = Stage::Kept(result.ok());

@@ -111,6 +111,7 @@ use crate::support::foreign;
 use crate::support::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
 use self::node::{Link, Node, NodeState, UNIT};
+pub(super) use self::reclaim::NewNode;
 use self::reclaim::{Memory, Sweeper};
 use self::settle::Settled;
 
@@ -225,7 +226,8 @@ impl OwnedNode {
 
 #[derive(Debug)]
 pub(super) enum Enqueued {
-    Taken(Taken),
+    /// The queue was empty.
+    Taken,
     Closed,
     Waits(OwnedNode),
 }
@@ -242,14 +244,6 @@ pub(super) enum Seen {
     Waiting { need: u64 },
     Granted,
     Closed,
-}
-
-/// Outcome of an attempt to take permits from a queue in use.
-#[derive(Clone, Copy)]
-enum TakeOutcome {
-    Decided(Result<(), Refused>),
-    Changed,
-    Unsettled,
 }
 
 pub(super) struct Engine {
@@ -372,6 +366,62 @@ impl Engine {
 
     #[inline(never)]
     fn try_take_queued(&self, permits: usize) -> Result<(), Refused> {
+        // A lower bound: while the queue is blocked, a try writes nothing.
+        let front = self.front();
+        if permits > 0
+            && covers(self.credited(), front, permits)
+            && let Some(sweeper) = self.memory.sweeper()
+        {
+            if self.take_and_end_session(permits, &sweeper) {
+                return Ok(());
+            }
+            return self.take_closely(permits, sweeper);
+        }
+        self.settle_and_take(permits)
+    }
+
+    /// Takes `permits` and ends the session, whose only node was left. False if there are others, or too few
+    /// permits. The sweeper needs no walk: no other thread frees nodes.
+    #[inline(always)]
+    fn take_and_end_session(&self, permits: usize, sweeper: &Sweeper<'_>) -> bool {
+        let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
+        let end = self.end();
+        let Some(tail) = end.tail().filter(|_| !end.is_closed()) else { return false };
+        // SAFETY: the tail is not freed beside this sweeper.
+        let node = unsafe { tail.as_ref() };
+        let word = node.load();
+        // With an offset, all nodes before are final.
+        let Some(offset) = node.link().as_offset() else { return false };
+        let consumed = offset.wrapping_add(node.has_consumed(word));
+        // After `end`, as in `try_take_free`: an older credit may lack a release, but `end` no take.
+        let credited = credited_before.unwrap_or_else(|| self.credited());
+        if !covers(credited, consumed, permits) {
+            return false;
+        }
+        let after = End(consumed.wrapping_add(permits as u64 * UNIT));
+        // Ordering: AcqRel, as in `try_take_free`.
+        let has_ended = sweeper.end_session(tail, word, || self.step(end, after, Ordering::AcqRel));
+        if has_ended {
+            // Ordering: Relaxed: null is right at any time.
+            self.done.store(ptr::null_mut(), Ordering::Relaxed);
+        }
+        has_ended
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_closely(&self, permits: usize, sweeper: Sweeper<'_>) -> Result<(), Refused> {
+        sweeper.prepare_end_of_session();
+        if self.take_and_end_session(permits, &sweeper) {
+            return Ok(());
+        }
+        drop(sweeper);
+        self.settle_and_take(permits)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_and_take(&self, permits: usize) -> Result<(), Refused> {
         loop {
             // Read before `end`, so a lower bound on the consumption at that moment.
             let front = self.front();
@@ -393,84 +443,20 @@ impl Engine {
             if !covers(self.credited(), front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
                 return Err(Refused::NoPermits);
             }
-            let attempt = match self.try_take_settled(permits) {
-                TakeOutcome::Unsettled => self.settle_and_try_take(permits),
-                attempt => attempt,
-            };
-            if let TakeOutcome::Decided(taken) = attempt {
+            let taken = self.settled(|settled| match settled {
+                Settled::Blocked { .. } => Some(Err(Refused::NoPermits)),
+                Settled::All { end, tail, consumed } if !end.is_closed() => {
+                    if !covers(self.credited(), consumed, permits) {
+                        return Some(Err(Refused::NoPermits));
+                    }
+                    self.consume(end, tail, consumed, permits as u64).then_some(Ok(()))
+                }
+                _ => None,
+            });
+            if let Some(taken) = taken {
                 return taken;
             }
         }
-    }
-
-    /// Takes `permits` from a queue that is known to be settled.
-    #[inline]
-    fn try_take_settled(&self, permits: usize) -> TakeOutcome {
-        // The sweeper needs no walk: no other thread frees nodes. If a sweep is due, this thread walks
-        // instead, as `consume` leaves a node and may then have to sweep.
-        if !self.memory.is_sweep_due()
-            && let Some(sweeper) = self.memory.sweeper()
-        {
-            return self.take_settled(permits, Some(&sweeper));
-        }
-        let walk = self.memory.walk();
-        self.meet_credit();
-        let attempt = self.take_settled(permits, None);
-        drop(walk);
-        attempt
-    }
-
-    /// The caller is the sweeper, or on a walk.
-    #[inline]
-    fn take_settled(&self, permits: usize, sweeper: Option<&Sweeper<'_>>) -> TakeOutcome {
-        let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
-        let end = self.end();
-        let Some(tail) = end.tail().filter(|_| self.is_done(end) && !end.is_closed()) else {
-            return TakeOutcome::Unsettled;
-        };
-        // SAFETY: the tail is not freed before this returns.
-        let node = unsafe { tail.as_ref() };
-        let Some(offset) = node.link().as_offset() else { return TakeOutcome::Unsettled };
-        let consumed = offset.wrapping_add(node.has_consumed(node.load()));
-        // After `end`, as in `try_take_free`: an older credit may lack a release, but `end` no take.
-        let credited = credited_before.unwrap_or_else(|| self.credited());
-        if !covers(credited, consumed, permits) {
-            return TakeOutcome::Decided(Err(Refused::NoPermits));
-        }
-        let after = consumed.wrapping_add(permits as u64 * UNIT);
-        // Ordering: AcqRel, as in `try_take_free`.
-        let end_session = || self.step(end, End(after), Ordering::AcqRel);
-        let taken = match sweeper.and_then(|sweeper| sweeper.end_session(tail, end_session)) {
-            Some(ended) => {
-                if ended {
-                    // Ordering: Relaxed: null is right at any time.
-                    self.done.store(ptr::null_mut(), Ordering::Relaxed);
-                }
-                ended
-            }
-            None => self.consume(end, node, consumed, permits as u64),
-        };
-        if taken { TakeOutcome::Decided(Ok(())) } else { TakeOutcome::Changed }
-    }
-
-    /// Settles the queue and tries to take `permits`.
-    fn settle_and_try_take(&self, permits: usize) -> TakeOutcome {
-        let attempt = self.settled(|settled| {
-            Some(match settled {
-                Settled::Blocked { .. } => TakeOutcome::Decided(Err(Refused::NoPermits)),
-                Settled::All { end, tail, consumed } if !end.is_closed() => {
-                    if !covers(self.credited(), consumed, permits) {
-                        TakeOutcome::Decided(Err(Refused::NoPermits))
-                    } else if self.consume(end, tail, consumed, permits as u64) {
-                        TakeOutcome::Decided(Ok(()))
-                    } else {
-                        TakeOutcome::Changed
-                    }
-                }
-                _ => TakeOutcome::Changed,
-            })
-        });
-        attempt.unwrap_or(TakeOutcome::Changed)
     }
 
     /// Takes `min` permits, and up to `max` if more are free; those beyond `min` in a separate step.
@@ -482,13 +468,12 @@ impl Engine {
     /// Consumes `permits` from a settled queue by a node without a waiter. False if the queue has changed.
     /// The caller keeps `tail` from being freed.
     fn consume(&self, end: End, tail: &Node, consumed: u64, permits: u64) -> bool {
-        let node = reclaim::place_for(|| Node::consumed(permits, Link::offset(consumed)));
+        let node = NewNode::new(|| Node::consumed(permits, Link::offset(consumed)));
         // Ordering: AcqRel, as in `try_take_free`, and for the node's content [N].
-        if !self.step(end, end.with_tail(node), Ordering::AcqRel) {
-            // SAFETY: not published.
-            unsafe { reclaim::discard(node) };
+        if !self.step(end, end.with_tail(node.place()), Ordering::AcqRel) {
             return false;
         }
+        let node = node.published();
         tail.set_next(node);
         // SAFETY: published, and not freed before `tail` may be.
         let node = unsafe { node.as_ref() };
@@ -497,65 +482,77 @@ impl Engine {
         true
     }
 
-    /// Takes `need` permits (at least one) or enqueues a node, owned by the caller until [`poll`](Self::poll)
-    /// reports the end of the wait or [`cancel`](Self::cancel) ends it. Call [`look`](Self::look) next.
+    /// True if the queue is known to be settled, and `need` permits seem free. In an unsettled queue, a try
+    /// would hold up the thread about to grant the free credit to another.
     #[inline]
-    pub(super) fn enqueue(&self, need: usize, waker: &Waker) -> Enqueued {
+    pub(super) fn seems_free(&self, need: usize) -> bool {
         // Ordering: Relaxed, a guess.
         let front = self.front.load(Ordering::Relaxed);
-        // In an unsettled queue, a try would hold up the thread about to grant the free credit to another.
-        if covers(self.credited(), front, need) && self.is_known_settled() {
-            match self.try_take_queued(need) {
-                Ok(()) => return Enqueued::Taken(Taken::Queued),
-                Err(Refused::Closed) => return Enqueued::Closed,
-                Err(Refused::NoPermits) => {}
-            }
+        covers(self.credited(), front, need) && self.is_known_settled()
+    }
+
+    /// Enqueues the node by one step. The caller owns the node then, until [`poll`](Self::poll) reports the
+    /// end of the wait or [`cancel`](Self::cancel) ends it. Call [`look`](Self::look) next. `Err`, without
+    /// effect, if there are enough free permits, the semaphore is closed, or `end` changes.
+    #[inline(always)]
+    pub(super) fn publish(&self, mut node: NewNode) -> Result<OwnedNode, NewNode> {
+        let end = self.end();
+        if end.is_closed() {
+            return Err(node);
         }
-        // Cloned before there is a node: a panic of this foreign code would leak the node.
-        let waker = waker.clone();
-        let mut node = reclaim::place_for(|| Node::waiting(need as u64, waker, Link::offset(0)));
+        let Some(tail) = end.tail() else {
+            if ahead(self.credited(), end.consumed()) >= node.get().needs() as i64 {
+                return Err(node);
+            }
+            node.get().relink(Link::offset(end.consumed()));
+            // Stored before the session begins: `front` lacks all consumption since the last session, and
+            // other threads would use the old value if this thread stopped in between.
+            // Ordering: Release, see `front`.
+            self.front.store(end.consumed(), Ordering::Release);
+            // Ordering: SeqCst, before the recheck of the credit [S]; Release for the node's content [N].
+            if !self.step(end, end.with_tail(node.place()), Ordering::SeqCst) {
+                return Err(node);
+            }
+            let node = node.published();
+            self.memory.opened(node);
+            return Ok(OwnedNode(node));
+        };
+        node.get().relink(Link::behind(tail));
+        let walk = self.memory.walk();
+        // Ordering: as above; also Acquire, as this read-modify-write makes the walk visible [R].
+        if !self.step(end, end.with_tail(node.place()), Ordering::SeqCst) {
+            return Err(node);
+        }
+        let node = node.published();
+        // SAFETY: `tail` was still in the queue after the walk had begun.
+        unsafe { tail.as_ref() }.set_next(node);
+        drop(walk);
+        Ok(OwnedNode(node))
+    }
+
+    /// As `publish`, or takes the permits.
+    #[cold]
+    pub(super) fn enqueue(&self, mut node: NewNode) -> Enqueued {
         loop {
             let end = self.end();
             if end.is_closed() {
-                // SAFETY: not published.
-                unsafe { reclaim::discard(node) };
+                drop(node);
                 self.settle_what_is_closed(end);
                 return Enqueued::Closed;
             }
-            let Some(tail) = end.tail() else {
-                if covers(self.credited(), end.consumed(), need) {
-                    // Ordering: AcqRel, as in `try_take_free`.
-                    if self.step(end, end.consuming(need as u64), Ordering::AcqRel) {
-                        // SAFETY: not published.
-                        let discard = || unsafe { reclaim::discard(node) };
-                        // The caller has its permits, whatever the drop of its waker does.
-                        foreign::call("dropping a waker", discard);
-                        return Enqueued::Taken(Taken::Free);
-                    }
-                    continue;
-                }
-                // SAFETY: not published.
-                unsafe { node.as_mut() }.relink(Link::offset(end.consumed()));
-                // Stored before the session begins: `front` lacks all consumption since the last session, and
-                // other threads would use the old value if this thread stopped in between.
-                // Ordering: Release, see `front`.
-                self.front.store(end.consumed(), Ordering::Release);
-                // Ordering: SeqCst, before the recheck of the credit [S]; Release for the node's content [N].
-                if self.step(end, end.with_tail(node), Ordering::SeqCst) {
-                    self.memory.opened(node);
-                    return Enqueued::Waits(OwnedNode(node));
+            let need = node.get().needs();
+            if !end.is_queued() && ahead(self.credited(), end.consumed()) >= need as i64 {
+                // Ordering: AcqRel, as in `try_take_free`.
+                if self.step(end, End(end.0.wrapping_add(need)), Ordering::AcqRel) {
+                    // The caller has its permits, whatever the drop of its waker does.
+                    foreign::call("dropping a waker", || drop(node));
+                    return Enqueued::Taken;
                 }
                 continue;
-            };
-            // SAFETY: not published.
-            unsafe { node.as_mut() }.relink(Link::behind(tail));
-            let walk = self.memory.walk();
-            // Ordering: as above; also Acquire, as this read-modify-write makes the walk visible [R].
-            if self.step(end, end.with_tail(node), Ordering::SeqCst) {
-                // SAFETY: `tail` was still in the queue after the walk had begun.
-                unsafe { tail.as_ref() }.set_next(node);
-                drop(walk);
-                return Enqueued::Waits(OwnedNode(node));
+            }
+            match self.publish(node) {
+                Ok(position) => return Enqueued::Waits(position),
+                Err(unpublished) => node = unpublished,
             }
         }
     }
@@ -563,6 +560,16 @@ impl Engine {
     /// Settles, if a release may have missed the caller's step. True if so: the caller's wait may be over.
     #[inline]
     pub(super) fn look(&self) -> bool {
+        let anything = self.may_grant();
+        if anything {
+            self.settle_and_wake();
+        }
+        anything
+    }
+
+    /// True if a release may have missed the caller's step, and left a grant to the caller.
+    #[inline]
+    fn may_grant(&self) -> bool {
         if fault!(NoLook) {
             return false;
         }
@@ -570,11 +577,7 @@ impl Engine {
         // Ordering: Relaxed: any value is a lower bound on the consumption.
         let front = self.front.load(Ordering::Relaxed);
         // A deficit is part of `front`: nothing is granted before the credit covers it.
-        let anything = ahead(credited, front) > 0;
-        if anything {
-            self.settle_and_wake();
-        }
-        anything
+        ahead(front, credited) < 0
     }
 
     /// The credit, ordered after a step of the caller: a release whose credit is missing sees the step [S].
@@ -588,36 +591,43 @@ impl Engine {
         self.credited.load(Ordering::SeqCst)
     }
 
-    /// Returns how the wait ended, and ends the ownership. `None` while it lasts: its end wakes `waker`.
+    /// Ends the ownership if the wait was granted, and nothing has to be settled, as after most waits. `None`
+    /// if not; `Some(true)` if the caller must [sweep](Self::sweep_if_due) next.
     ///
     /// # Safety: the caller owns the node.
     #[inline]
-    pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: &Waker) -> Option<Ended> {
+    pub(super) unsafe fn poll_granted(&self, owned: OwnedNode) -> Option<bool> {
+        // SAFETY: the caller's promise.
+        let is_left = unsafe { owned.node() }.leave_if_granted(|| !self.is_unsettled());
+        is_left.then(|| self.memory.left_one())
+    }
+
+    /// Returns how the wait ended, and ends the ownership. `None` while it lasts: its end wakes `waker`, or
+    /// without `waker` the present one.
+    ///
+    /// # Safety: the caller owns the node.
+    pub(super) unsafe fn poll(&self, owned: OwnedNode, waker: Option<&Waker>) -> Option<Ended> {
         // SAFETY: the caller's promise.
         let node = unsafe { owned.node() };
-        if node.leave_if_granted() {
-            self.left_one();
-            return Some(Ended::Granted);
-        }
         let state = node.poll(waker)?;
         match state {
             // No credit was left for the waiters behind.
             NodeState::Granted => {}
             NodeState::Cancelled if fault!(ClosedPollDoesNotSettle) => {}
             // The thread that ended this wait may have stopped before it reached the waiters behind.
-            _ => self.settle_the_rest(),
+            _ if self.is_unsettled() => self.settle_and_wake(),
+            _ => {}
         }
         self.leave(node);
         Some(if state == NodeState::Cancelled { Ended::Closed } else { Ended::Granted })
     }
 
+    /// True if waiters may be left for the caller to grant or close.
     #[inline]
-    fn settle_the_rest(&self) {
+    fn is_unsettled(&self) -> bool {
         let end = self.end();
         let front = self.front();
-        if ahead(self.credited(), front) > 0 || end.is_closed() {
-            self.settle_unless_done(end);
-        }
+        (ahead(self.credited(), front) > 0 || end.is_closed()) && end.is_queued() && !self.is_done(end)
     }
 
     /// Gives up the wait at `owned`, releases its `need` permits if granted, and ends the ownership.
@@ -626,14 +636,35 @@ impl Engine {
     #[inline]
     pub(super) unsafe fn cancel(&self, owned: OwnedNode, need: usize) {
         // SAFETY: the caller's promise.
-        let node = unsafe { owned.node() };
-        match node.cancel() {
+        let Some(waker) = unsafe { owned.node() }.cancel_waiting() else {
+            // SAFETY: as above.
+            return unsafe { self.cancel_closely(owned, need) };
+        };
+        if self.memory.left_one() | self.may_grant() {
+            return self.after_cancel(waker);
+        }
+        // Dropped last: foreign code, which may call this semaphore or panic.
+        drop(waker);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_cancel(&self, waker: Option<Waker>) {
+        self.sweep_if_due();
+        // Permits too few for this waiter may be enough for the next.
+        self.look();
+        drop(waker);
+    }
+
+    /// # Safety: the caller owns the node.
+    #[cold]
+    #[inline(never)]
+    unsafe fn cancel_closely(&self, owned: OwnedNode, need: usize) {
+        // SAFETY: the caller's promise.
+        match unsafe { owned.node() }.cancel() {
             Ok(waker) => {
-                self.left_one();
-                // Permits too few for this waiter may be enough for the next.
-                self.look();
-                // Dropped last: foreign code, which may call this semaphore or panic.
-                drop(waker);
+                self.memory.left_one();
+                self.after_cancel(waker);
             }
             // If the cancellation comes first, a settler goes on to the next; else we release its grant.
             Err(state) => {
@@ -647,31 +678,41 @@ impl Engine {
         }
     }
 
-    #[inline]
     fn leave(&self, node: &Node) {
         node.leave();
         self.left_one();
     }
 
-    #[inline]
     fn left_one(&self) {
-        self.memory.left_one(&self.done, || self.meet_all());
+        if self.memory.left_one() {
+            self.sweep_if_due();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn sweep_if_due(&self) {
+        self.memory.sweep_if_due(&self.done, || self.meet_all());
+    }
+
+    /// Gives permits back, of a latch as well.
+    #[inline]
+    pub(super) fn give_back(&self, permits: usize, taken: Taken) {
+        if self.is_latch { self.notify(permits) } else { self.release(permits, taken) }
     }
 
     /// Releases permits. Zero permits need no case of their own.
     #[inline]
-    pub(super) fn give_back(&self, permits: usize, taken: Taken) {
-        if self.is_latch {
-            return self.notify(permits);
-        }
+    pub(super) fn release(&self, permits: usize, taken: Taken) {
+        debug_assert!(permits == 0 || !self.is_latch, "notifications may add up");
         match taken {
-            Taken::Free => self.release(permits),
+            Taken::Free => self.release_free(permits),
             Taken::Queued => self.release_queued(permits),
         }
     }
 
     #[inline]
-    fn release(&self, permits: usize) {
+    fn release_free(&self, permits: usize) {
         // Ordering: SeqCst, before the read of the queue [S]; Release of the work done before [G].
         self.credited.fetch_add(permits as u64 * UNIT, Ordering::SeqCst);
         // Ordering: SeqCst [S]. Includes the Acquire for the tail [N].
@@ -689,7 +730,7 @@ impl Engine {
         }
     }
 
-    /// As `release`, with the walk begun before the credit, which saves the walk a step of its own.
+    /// As `release_free`, with the walk begun before the credit, which saves the walk a step of its own.
     #[inline(never)]
     fn release_queued(&self, permits: usize) {
         let permits = permits as u64 * UNIT;

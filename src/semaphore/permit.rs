@@ -39,6 +39,12 @@ impl HeldPermits {
         engine.give_back(self.permits(), self.taken());
     }
 
+    /// As `give_back`, but not of a latch.
+    #[inline]
+    fn release(self, engine: &Engine) {
+        engine.release(self.permits(), self.taken());
+    }
+
     fn forget(&mut self, engine: &Engine) {
         engine.forget(std::mem::replace(self, Self::NONE).permits());
     }
@@ -122,7 +128,8 @@ impl<'a> SemaphorePermit<'a> {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.held.give_back(&self.semaphore.engine);
+        // Those of a latch are forgotten as soon as they are granted.
+        self.held.release(&self.semaphore.engine);
     }
 }
 

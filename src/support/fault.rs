@@ -93,6 +93,10 @@ faults! {
         MarkedHintOutlivesNode,
         /// A node is removed before its owner has left.
         SweptUnderOwner,
+        /// A session ends though the tail's owner has not left.
+        SessionEndsUnderOwner,
+        /// A session ends though other nodes than the tail remain.
+        SessionForgetsNodes,
         /// A replaced deficit is not freed with its replacement.
         ReplacedOutlivesDeficit,
         /// The last permit of a closed semaphore comes back, and no draining task is woken.

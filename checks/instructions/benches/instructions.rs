@@ -116,6 +116,34 @@ fn hand_over(bench: Bench) -> Bench {
     bench
 }
 
+// From a free permit to a free permit: the permit is taken, handed over, and released.
+#[library_benchmark]
+#[bench::one(args = (bench(1)), config = at_most(1, 2 * ROUNDS))]
+fn take_hand_over_free(bench: Bench) -> Bench {
+    for _ in 0..ROUNDS {
+        let held = black_box(&bench.semaphore).try_acquire().unwrap();
+        let mut waiter = bench.semaphore.acquire();
+        assert!(bench.poll(&mut waiter).is_none());
+        drop(held);
+        drop(black_box(bench.poll(&mut waiter).expect("the lock was handed off")));
+    }
+    bench
+}
+
+// The same where the waiter gives up.
+#[library_benchmark]
+#[bench::one(args = (bench(1)), config = at_most(1, ROUNDS))]
+fn take_cancel_free(bench: Bench) -> Bench {
+    for _ in 0..ROUNDS {
+        let held = black_box(&bench.semaphore).try_acquire().unwrap();
+        let mut waiter = bench.semaphore.acquire();
+        assert!(bench.poll(&mut waiter).is_none());
+        drop(black_box(waiter));
+        drop(held);
+    }
+    bench
+}
+
 // Behind a patient waiter, others come and give up.
 #[library_benchmark]
 #[bench::one(args = (bench(0)), config = at_most(24_435, ROUNDS))]
@@ -215,8 +243,8 @@ fn lock_hand_off(bench: LockBench) -> LockBench {
 
 library_benchmark_group!(
     name = hot_paths;
-    benchmarks = try_acquire, acquire_ready, acquire_many, hand_over, cancel_waiting, burst, lock_and_unlock,
-        lock_and_drop, lock_hand_off
+    benchmarks = try_acquire, acquire_ready, acquire_many, hand_over, take_hand_over_free, take_cancel_free,
+        cancel_waiting, burst, lock_and_unlock, lock_and_drop, lock_hand_off
 );
 
 main!(library_benchmark_groups = hot_paths);

@@ -25,6 +25,7 @@ pub(crate) enum At {
     QueuedReadFront { tail: NodeId },
     QueuedReadS { front: Permits, tail: NodeId },
     QueuedReadDone { tail: NodeId },
+    SessionReadTail { tail: NodeId },
     SettledReadS { tail: NodeId, end: Permits },
     Take { tail: NodeId, end: Permits },
     TakeStoreNext { tail: NodeId, node: NodeId },
@@ -111,9 +112,10 @@ pub(crate) struct Machine<'a> {
     pub(crate) way: u8,
 }
 
-/// Number of ways from here: taking permits in a settled queue closes the session, or passes through.
+/// Number of ways from here: taking permits in a settled queue closes the session, or passes through; and the
+/// session is closed without settling if the only node was left.
 pub(crate) fn ways(at: &At) -> u8 {
-    if matches!(at, At::Take { .. }) { 2 } else { 1 }
+    if matches!(at, At::Take { .. } | At::SessionReadTail { .. }) { 2 } else { 1 }
 }
 
 impl Machine<'_> {
@@ -207,7 +209,7 @@ impl Machine<'_> {
             At::QueuedReadFront { tail } => go(At::QueuedReadS { front: self.memory.front, tail }),
             At::QueuedReadS { front, tail } => {
                 if self.memory.credit_ahead_of(front) >= n {
-                    if is_try { settle(Caller::Acquire) } else { go(At::QueuedReadDone { tail }) }
+                    go(if is_try { At::SessionReadTail { tail } } else { At::QueuedReadDone { tail } })
                 } else if is_try {
                     answer(Answer::NoPermits)
                 } else {
@@ -216,9 +218,21 @@ impl Machine<'_> {
             }
             At::QueuedReadDone { tail } => {
                 if self.memory.done == Some(tail) {
-                    settle(Caller::Acquire)
+                    go(At::SessionReadTail { tail })
                 } else {
                     go(At::Enqueue { tail })
+                }
+            }
+            // ... settles, or knows by the offset of a final tail that the queue is settled
+            At::SessionReadTail { tail } => {
+                let Node { state, link, .. } = *self.memory.node(tail);
+                match link {
+                    _ if self.way == 0 || !state.is_final() => settle(Caller::Acquire),
+                    Link::Offset(offset) => go(At::SettledReadS { tail, end: offset + state.consumed() }),
+                    Link::Prev(_) if self.has(Mutant::SessionEndsBehindWaiter) => {
+                        go(At::SettledReadS { tail, end: self.memory.front })
+                    }
+                    Link::Prev(_) => settle(Caller::Acquire),
                 }
             }
             At::SettledReadS { tail, end } => {

@@ -28,6 +28,7 @@ pub(crate) enum Mutant {
     FrontTooHighWhenSettled,
     DoneIsTheBlockedNode,
     ReleaseDoesNotSettle,
+    SessionEndsBehindWaiter,
     CancelDoesNotLook,
     CancelOfClosedDoesNotSettle,
     CancelLosesDebt,
@@ -137,6 +138,13 @@ pub(crate) const MUTANTS: &[Kill] = {
             "a1 | w1",
             0,
             LOST,
+        ),
+        kill(
+            SessionEndsBehindWaiter,
+            "a take closes the session whose tail is final, though a node before waits",
+            "w2 | c1 | a1 t1",
+            0,
+            ORDER,
         ),
         kill(CancelDoesNotLook, "a cancellation does not look at S", "c2 | w1", 1, LOST),
         kill(

@@ -241,9 +241,15 @@ impl Word {
     }
 
     #[inline]
-    const fn is_left(self) -> bool {
+    pub(super) const fn is_left(self) -> bool {
         self.bits() >= NodeState::Left as u64
             || self.has_deficit() && self.state_beside_deficit() as u64 >= NodeState::Left as u64
+    }
+
+    /// Left, and without a deficit.
+    #[inline]
+    pub(super) const fn is_plainly_left(self) -> bool {
+        self.bits() >= NodeState::Left as u64
     }
 
     #[inline]
@@ -278,23 +284,39 @@ pub(super) struct Deficit {
 }
 
 impl Node {
-    pub(super) fn waiting(need: u64, waker: Waker, link: Link) -> Self {
-        Self::new(Word::new(NodeState::Waiting, need), Some(waker), link)
+    /// A waiter's node, but for its waker and link.
+    pub(super) fn waiting(need: u64) -> Self {
+        Self::new(Word::new(NodeState::Waiting, need), Link::offset(0))
     }
 
     /// A node without a waiter, final from the start, of `permits` consumed. Owned by its publisher.
     pub(super) fn consumed(permits: u64, link: Link) -> Self {
-        Self::new(Word::new(NodeState::Granted, permits), None, link)
+        Self::new(Word::new(NodeState::Granted, permits), link)
     }
 
-    fn new(word: Word, waker: Option<Waker>, link: Link) -> Self {
+    fn new(word: Word, link: Link) -> Self {
         Self {
             state: AtomicU64::new(word.0),
             link: AtomicU64::new(link.0),
             next: AtomicPtr::new(ptr::null_mut()),
-            waker: UnsafeCell::new(waker),
+            waker: UnsafeCell::new(None),
             canary: Canary::new(),
         }
+    }
+
+    /// Clones the waker, before the node is published.
+    #[inline]
+    pub(super) fn set_waker(&mut self, waker: &Waker) {
+        let waker = waker.clone();
+        // SAFETY: this thread alone has the node. Written, as nothing is replaced.
+        self.waker.with_mut(|slot| unsafe { slot.write(Some(waker)) });
+    }
+
+    /// The need in units, before the node is published.
+    #[inline]
+    pub(super) fn needs(&mut self) -> u64 {
+        // Ordering: Relaxed: this thread alone has the node.
+        Word(self.state.load(Ordering::Relaxed)).units()
     }
 
     /// Replaces the link, before the node is published.
@@ -371,6 +393,14 @@ impl Node {
         self.next.store(next.as_ptr(), Ordering::Release);
     }
 
+    /// Links `next`, of a node out of every other thread's reach.
+    #[inline]
+    #[cfg(not(latchwork_loom))]
+    pub(super) fn chain(&self, next: *mut Self) {
+        // Ordering: Relaxed: only this thread has the node.
+        self.next.store(next, Ordering::Relaxed);
+    }
+
     /// Links `next` on behalf of a slow publisher.
     #[cold]
     pub(super) fn complete_next(&self, next: NonNull<Self>) {
@@ -384,16 +414,15 @@ impl Node {
         let _ = self.next.compare_exchange(null, next.as_ptr(), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Marks the node, left by its owner, as taken out. True if it has a deficit. Only for the sweeper.
+    /// Marks the node, left by its owner as `word`, as taken out. Returns its deficit, to be freed with the
+    /// node. Only for the sweeper, which alone changes a left word.
     #[inline]
-    pub(super) fn mark_unlinked(&self) -> bool {
-        // Ordering: Relaxed: only the sweeper changes a left word, and has acquired it (`is_left`).
-        let word = Word(self.state.load(Ordering::Relaxed));
+    pub(super) fn mark_unlinked(&self, word: Word) -> Option<NonNull<Deficit>> {
         // Ordering: Release, in place of the owner's Release that this store covers: a walk standing here
         // reaches the deficit's content only through this word. A thread may still read the old word; the
         // read-modify-writes between the epochs show the mark to every thread that must see it [R].
         self.state.store(word.with_state(NodeState::Unlinked).0, Ordering::Release);
-        word.has_deficit()
+        if word.has_deficit() { NonNull::new(Self::deficit_of(word)) } else { None }
     }
 
     pub(super) fn is_unlinked(&self) -> bool {
@@ -402,13 +431,14 @@ impl Node {
         Word(self.state.load(Ordering::Relaxed)).is_unlinked()
     }
 
-    /// Returns how the wait ended. `None` while it lasts: its end will wake `waker`.
-    #[inline]
-    pub(super) fn poll(&self, waker: &Waker) -> Option<NodeState> {
+    /// Returns how the wait ended. `None` while it lasts: its end will wake `waker`, or without `waker` the
+    /// present one.
+    pub(super) fn poll(&self, waker: Option<&Waker>) -> Option<NodeState> {
         self.canary.assert_alive();
         // Ordering: Acquire receives the work done before the releases [G].
         let mut word = Word(self.state.load(Ordering::Acquire));
         while word.is_waiting() {
+            let waker = waker?;
             let updating = word.with_state(NodeState::Updating);
             // Ordering: Acquire on failure, in case the wait has ended [G]. On success nothing is read.
             match self.state.compare_exchange(word.0, updating.0, Ordering::Relaxed, Ordering::Acquire) {
@@ -473,9 +503,25 @@ impl Node {
         Some(word.state())
     }
 
+    /// As [`cancel`](Self::cancel), if the node waits and has no deficit. Otherwise `None`, without effect.
+    #[inline]
+    pub(super) fn cancel_waiting(&self) -> Option<Option<Waker>> {
+        self.canary.assert_alive();
+        // Ordering: Relaxed, checked by the step.
+        let word = Word(self.state.load(Ordering::Relaxed));
+        if word.bits() != NodeState::Waiting as u64 {
+            return None;
+        }
+        let cancelled = Word::new(NodeState::Cancelled, 0);
+        // Ordering: SeqCst, before the recheck of the credit [S]. Relaxed on failure: loaded again.
+        self.state.compare_exchange(word.0, cancelled.0, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        let waker = self.take_waker();
+        self.leave_as(cancelled);
+        Some(waker)
+    }
+
     /// Gives up the wait and leaves the node. `Ok` returns the waker, to be dropped last: in the node, the
     /// waker would keep a whole task alive. `Err` if the wait had already ended.
-    #[inline]
     pub(super) fn cancel(&self) -> Result<Option<Waker>, NodeState> {
         self.canary.assert_alive();
         // Ordering: Acquire receives the work done before the releases, to be passed on [G].
@@ -500,13 +546,15 @@ impl Node {
         Err(word.state())
     }
 
-    /// Leaves the node if the wait has ended with the last of the credit, as most waits do. False if not.
+    /// Leaves the node if the wait was granted without a deficit, as most are, and with the last of the
+    /// credit or while `is_settled`. False if not.
     #[inline]
-    pub(super) fn leave_if_granted(&self) -> bool {
+    pub(super) fn leave_if_granted(&self, is_settled: impl FnOnce() -> bool) -> bool {
         self.canary.assert_alive();
         // Ordering: Acquire receives the work done before the releases [G].
         let word = Word(self.state.load(Ordering::Acquire));
-        let is_granted = word.bits() == NodeState::Granted as u64;
+        let is_granted = word.bits() == NodeState::Granted as u64
+            || word.bits() == NodeState::GrantedOfMore as u64 && is_settled();
         if is_granted {
             self.leave_as(word);
         }
@@ -524,7 +572,7 @@ impl Node {
     #[inline]
     fn leave_as(&self, word: Word) {
         // Ordering: Release puts all uses of the node before the reuse of its memory; pairs with the Acquire
-        // in `is_left` [R]. A plain store, as no other thread changes a final node's word.
+        // in the sweeper's `load` [R]. A plain store, as no other thread changes a final node's word.
         self.state.store(word.left().0, Ordering::Release);
     }
 
@@ -537,14 +585,9 @@ impl Node {
     pub(super) fn load(&self) -> Word {
         self.canary.assert_alive();
         // Ordering: SeqCst: after a release's credit, this sees a cancellation that missed the credit [S].
-        // Includes the Acquire that passes on the work before an earlier grant [D].
+        // Includes the Acquire that passes on the work before an earlier grant [D], and, for the sweeper, all
+        // uses of a left node by its owner [R].
         Word(self.state.load(Ordering::SeqCst))
-    }
-
-    pub(super) fn is_left(&self) -> bool {
-        self.canary.assert_alive();
-        // Ordering: Acquire, see `leave` [R].
-        Word(self.state.load(Ordering::Acquire)).is_left()
     }
 
     fn deficit_of(word: Word) -> *mut Deficit {
@@ -688,7 +731,7 @@ mod tests {
         for (is_granted, deficit, consumed) in
             [(false, None, 0), (true, None, 2), (false, Some(3), 3), (true, Some(3), 5)]
         {
-            let node = Node::waiting(2, Waker::noop().clone(), Link::offset(0));
+            let node = Node::waiting(2);
             if let Some(permits) = deficit {
                 assert!(node.add_deficit(node.load(), permits, |_| ()));
             }
@@ -696,7 +739,7 @@ mod tests {
                 true => assert!(node.make_final(node.load(), NodeState::Granted).is_ok()),
                 false => assert!(node.cancel().is_ok()),
             }
-            let then: [fn(&Node); 3] = [|_| (), Node::leave, |node| _ = node.mark_unlinked()];
+            let then: [fn(&Node); 3] = [|_| (), Node::leave, |node| _ = node.mark_unlinked(node.load())];
             for then in then {
                 then(&node);
                 let word = node.load();

@@ -25,18 +25,26 @@
 //!
 //! # Sessions
 //!
-//! While waiters come and go, the queue is one chain from `oldest` to the tail. A take that finds all nodes
-//! left replaces the chain by a plain count, which ends the session; the next waiter begins another chain.
-//! Only the sweeper ends a session, so no node is forgotten.
+//! While waiters come and go, the queue is one chain from `oldest` to the tail. A take that finds the tail
+//! left and no other node replaces the chain by a plain count, which ends the session; the next waiter begins
+//! another chain. The tail's offset says what all nodes before have consumed. Only the sweeper ends a
+//! session, so no node is forgotten.
+//!
+//! # Runs
+//!
+//! Neighbours that are taken out together stay linked: a *run*, which limbo and a thread's spare memory hold
+//! by its ends. The link of a node taken out is never changed. The publisher of the next node may still store
+//! the link, to the same node; helpers fill only null links; the sweeper changes links of remaining nodes.
 
 use std::ptr::{self, NonNull};
+use std::task::Waker;
 
 use crate::support::fault::fault;
 use crate::support::sync::UnsafeCell;
 use crate::support::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use super::epoch::{self, Epoch, Walk};
-use super::node::{Deficit, Hint, Node};
+use super::node::{Deficit, Hint, Node, Word};
 
 /// Epochs between a node's removal and its reuse: two rounds of two.
 const ROUNDS: u32 = 4;
@@ -55,9 +63,9 @@ pub(super) struct Memory {
     limbo: UnsafeCell<Option<Box<Limbo>>>,
     sweeping: AtomicBool,
     epoch: Epoch,
-    /// Nodes left since the last sweep. May be off: only times the next sweep.
-    left: AtomicU32,
-    /// The next sweep is due when `left` has come to this number.
+    /// Nodes to be left before the next sweep, which is due below zero. May be off: only times the sweep.
+    until_sweep: AtomicU32,
+    /// The number that `until_sweep` began with.
     sweep_at: AtomicU32,
 }
 
@@ -74,46 +82,36 @@ fn of_epoch(limbo: &mut Limbo, epoch: u32) -> &mut Retired {
     &mut limbo[slot]
 }
 
+/// Nodes taken out, or the memory of nodes: each leads to the next by the link that it had in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: NonNull<Node>,
+    last: NonNull<Node>,
+}
+
 /// Memory out of the reach of walks that begin later.
 #[derive(Debug, Default)]
 struct Retired {
-    /// Nodes without a deficit, as most are: plain memory, reused without being read.
-    memory: Vec<NonNull<Node>>,
-    /// Nodes with a deficit.
-    nodes: Vec<NonNull<Node>>,
+    /// Reused without being read, but for the links within a run.
+    runs: Vec<Run>,
+    /// Number of nodes in `runs`.
+    len: usize,
     deficits: Vec<NonNull<Deficit>>,
 }
 
 impl Retired {
-    /// The caller is the sweeper, and `node` was left.
-    #[inline]
-    fn push(&mut self, node: NonNull<Node>) {
-        // SAFETY: only the sweeper frees nodes.
-        match unsafe { node.as_ref() }.mark_unlinked() {
-            true => self.nodes.push(node),
-            false => self.memory.push(node),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.memory.len() + self.nodes.len()
-    }
-
     /// # Safety: no walk that may have reached the contents is under way.
     unsafe fn free(&mut self) {
         // SAFETY: the caller's promise.
-        unsafe { spare::put(&mut self.memory) };
-        for node in self.nodes.drain(..) {
-            // SAFETY: as above.
-            unsafe { spare::free_node(node) };
-        }
+        unsafe { spare::put(&self.runs, self.len) };
+        self.runs.clear();
+        self.len = 0;
         for deficit in self.deficits.drain(..) {
             // SAFETY: as above.
             unsafe { Deficit::free(deficit.as_ptr()) };
         }
         // Keep small buffers.
-        let room = [self.memory.capacity(), self.nodes.capacity(), self.deficits.capacity()];
-        if room.iter().any(|room| *room > 4 * FEW as usize) {
+        if self.runs.capacity().max(self.deficits.capacity()) > 4 * FEW as usize {
             *self = Self::default();
         }
     }
@@ -137,8 +135,8 @@ crate::support::sync::maybe_const! {
                 limbo: UnsafeCell::new(None),
                 sweeping: AtomicBool::new(false),
                 epoch: Epoch::new(),
-                left: AtomicU32::new(0),
-                sweep_at: AtomicU32::new(FEW),
+                until_sweep: AtomicU32::new(FEW - 1),
+                sweep_at: AtomicU32::new(FEW - 1),
             }
         }
     }
@@ -157,21 +155,19 @@ impl Memory {
         self.oldest.store(first.as_ptr(), Ordering::Release);
     }
 
-    /// Counts a left node, and sweeps if a sweep is due.
+    /// Counts a left node. True if a sweep is due.
     #[inline]
-    pub(super) fn left_one(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
+    pub(super) fn left_one(&self) -> bool {
         // Ordering: Relaxed, twice: a hint. A count lost between two threads only delays the sweep.
-        let left = self.left.load(Ordering::Relaxed).wrapping_add(1);
-        self.left.store(left, Ordering::Relaxed);
-        if self.is_sweep_due() {
-            self.tidy(done, meet);
-        }
+        let until = self.until_sweep.load(Ordering::Relaxed).wrapping_sub(1);
+        self.until_sweep.store(until, Ordering::Relaxed);
+        (until as i32) < 0
     }
 
     #[inline]
     pub(super) fn is_sweep_due(&self) -> bool {
-        // Ordering: Relaxed, twice: as above.
-        self.left.load(Ordering::Relaxed) >= self.sweep_at.load(Ordering::Relaxed)
+        // Ordering: Relaxed, as above.
+        (self.until_sweep.load(Ordering::Relaxed) as i32) < 0
     }
 
     #[inline]
@@ -182,28 +178,30 @@ impl Memory {
     }
 
     /// Takes out left nodes, frees unreachable ones. `meet` does a read-modify-write on both words.
-    #[cold]
-    fn tidy(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
-        let Some(sweeper) = self.sweeper() else { return };
-        // Ordering: Relaxed, twice: a hint.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(0, Ordering::Relaxed);
+    pub(super) fn sweep_if_due(&self, done: &AtomicPtr<Node>, meet: impl Fn()) {
+        let Some(sweeper) = self.is_sweep_due().then(|| self.sweeper()).flatten() else { return };
+        // Ordering: Relaxed, three times: a hint.
+        let sweep_at = self.sweep_at.load(Ordering::Relaxed);
+        let left = sweep_at.wrapping_sub(self.until_sweep.load(Ordering::Relaxed)) as i32;
+        self.until_sweep.store(sweep_at, Ordering::Relaxed);
         // Ordering: Relaxed, only compared.
         let hint = NonNull::new(Hint::node(done.load(Ordering::Relaxed)));
-        let in_vain = sweeper.sweep(left, hint);
+        let in_vain = sweeper.sweep(left.max(0) as u32, hint);
         let mut looked = 0;
         for _ in 0..ROUNDS {
             let Some(seen) = sweeper.advance(done, &meet) else { break };
             looked = seen;
             // One epoch is usually enough: a node waits for `ROUNDS` sweeps then, and few nodes wait.
-            let much = |limbo: &mut Limbo| limbo.iter().map(Retired::len).sum::<usize>() > MUCH;
+            let much = |limbo: &mut Limbo| limbo.iter().map(|retired| retired.len).sum::<usize>() > MUCH;
             if !sweeper.limbo(much) {
                 break;
             }
         }
         // The next sweep waits for half as many left nodes as this sweep visited remaining nodes, or records.
-        // Ordering: Relaxed, a hint.
-        self.sweep_at.store(FEW.max(in_vain / 2).max(looked / 2), Ordering::Relaxed);
+        // Ordering: Relaxed, twice: a hint.
+        let sweep_at = FEW.max(in_vain / 2).max(looked / 2) - 1;
+        self.sweep_at.store(sweep_at, Ordering::Relaxed);
+        self.until_sweep.store(sweep_at, Ordering::Relaxed);
     }
 
     /// Retires the deficit in `replaced`, a field of its successor; leaves it if a sweeper is at work.
@@ -231,49 +229,47 @@ impl Memory {
 }
 
 impl Sweeper<'_> {
-    /// Ends the session if `end`, which gives up the queue with the tail `tail`, returns true. `None` if a
-    /// thread is just opening the session, or an owner has not left its node.
+    /// Ends the session if `end`, which gives up the queue with the tail `tail`, returns true. False if other
+    /// nodes remain, the tail's owner has not left, a thread is just opening the session, or limbo has no
+    /// room. `word` is the tail's.
     #[inline]
-    pub(super) fn end_session(&self, tail: NonNull<Node>, end: impl FnOnce() -> bool) -> Option<bool> {
+    pub(super) fn end_session(&self, tail: NonNull<Node>, word: Word, end: impl FnOnce() -> bool) -> bool {
+        // SAFETY: limbo is the sweeper's, and there is one sweeper.
+        let limbo = self.0.limbo.with_mut(|limbo| unsafe { &mut *limbo }.as_deref_mut());
+        let Some(limbo) = limbo.map(|limbo| of_epoch(limbo, self.0.epoch.number())) else { return false };
+        let is_left = word.is_plainly_left() || fault!(SessionEndsUnderOwner);
+        let is_alone = self.0.oldest() == Some(tail) || fault!(SessionForgetsNodes);
+        if !is_left || !is_alone || limbo.runs.len() == limbo.runs.capacity() {
+            return false;
+        }
+        limbo.runs.push(Run { first: tail, last: tail });
+        limbo.len += 1;
+        // Cleared before the session ends: afterwards the field belongs to the next session's opener.
+        // Ordering: Relaxed, made visible by the step that ends the session.
+        self.0.oldest.store(ptr::null_mut(), Ordering::Relaxed);
+        let has_ended = end();
+        if has_ended {
+            // SAFETY: only the sweeper frees nodes.
+            unsafe { tail.as_ref() }.mark_unlinked(word);
+        } else {
+            limbo.runs.pop();
+            limbo.len -= 1;
+            // Ordering: Release, as in `opened`.
+            self.0.oldest.store(tail.as_ptr(), Ordering::Release);
+        }
+        has_ended
+    }
+
+    /// Makes room in limbo, and takes out the left nodes at the queue's head.
+    pub(super) fn prepare_end_of_session(&self) {
         let epoch = self.0.epoch.number();
         self.limbo(|limbo| {
             let limbo = of_epoch(limbo, epoch);
-            // SAFETY: in the queue, and only the sweeper frees nodes.
-            if self.take_out_oldest(limbo) != Some(tail) || !unsafe { tail.as_ref() }.is_left() {
-                return None;
+            if let Some(oldest) = self.0.oldest() {
+                self.take_out(oldest, None, None, limbo);
             }
-            // Cleared before the session ends: afterwards the field belongs to the next session's opener.
-            // Ordering: Relaxed, made visible by the step that ends the session.
-            self.0.oldest.store(ptr::null_mut(), Ordering::Relaxed);
-            let ended = end();
-            if ended {
-                limbo.push(tail);
-            } else {
-                // Ordering: Release, as in `opened`.
-                self.0.oldest.store(tail.as_ptr(), Ordering::Release);
-            }
-            Some(ended)
-        })
-    }
-
-    /// Takes out the left nodes at the queue's head. Returns the first remaining node, if there is a queue.
-    #[inline]
-    fn take_out_oldest(&self, limbo: &mut Retired) -> Option<NonNull<Node>> {
-        let first = self.0.oldest()?;
-        let mut here = first;
-        loop {
-            // SAFETY: in the queue, and only the sweeper frees nodes.
-            let look = unsafe { here.as_ref() };
-            // The tail and a node without a known successor stay.
-            let Some(next) = look.next().filter(|_| look.is_left()) else { break };
-            Self::take_out(here, next, limbo);
-            here = next;
-        }
-        if here != first {
-            // Ordering: Release, as in `opened`.
-            self.0.oldest.store(here.as_ptr(), Ordering::Release);
-        }
-        Some(here)
+            limbo.runs.reserve(1);
+        });
     }
 
     #[inline]
@@ -290,17 +286,51 @@ impl Sweeper<'_> {
         })
     }
 
-    /// Takes out a left `node`, with the successor `next`.
+    /// Takes out the left nodes from `first` on, the oldest or the node behind `before`. Returns the first
+    /// that stays: a node with an owner, the tail, a node without a known successor, or `hint`.
     #[inline]
-    fn take_out(node: NonNull<Node>, next: NonNull<Node>, limbo: &mut Retired) {
-        // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
-        let look = unsafe { node.as_ref() };
-        if let Some(offset) = look.link().as_offset() {
-            // All nodes up to `node` are final: pass their consumption on to `next`.
-            // SAFETY: as above.
-            unsafe { next.as_ref() }.come_to(offset.wrapping_add(look.has_consumed(look.load())));
+    fn take_out(
+        &self,
+        first: NonNull<Node>,
+        before: Option<NonNull<Node>>,
+        hint: Option<NonNull<Node>>,
+        limbo: &mut Retired,
+    ) -> NonNull<Node> {
+        let (mut node, mut last, mut len) = (first, first, 0);
+        // Consumption of all nodes before `node`, if they are final.
+        let mut consumed = None;
+        loop {
+            // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
+            let look = unsafe { node.as_ref() };
+            let (word, Some(next)) = (look.load(), look.next()) else { break };
+            if Some(node) == hint || !word.is_left() && !fault!(SweptUnderOwner) {
+                break;
+            }
+            let own = look.has_consumed(word);
+            consumed = look.link().as_offset().or(consumed).map(|offset| offset.wrapping_add(own));
+            if let Some(deficit) = look.mark_unlinked(word) {
+                limbo.deficits.push(deficit);
+            }
+            (node, last, len) = (next, node, len + 1);
         }
-        limbo.push(node);
+        if len > 0 {
+            // SAFETY: as above.
+            let look = unsafe { node.as_ref() };
+            // Without an offset, the nodes taken out were cancelled behind a waiter: nothing consumed.
+            consumed.map(|offset| look.come_to(offset));
+            match before {
+                Some(before) => {
+                    look.replace_predecessor(last, before);
+                    // SAFETY: as above.
+                    unsafe { before.as_ref() }.set_next(node);
+                }
+                // Ordering: Release, as in `opened`.
+                None => self.0.oldest.store(node.as_ptr(), Ordering::Release),
+            }
+            limbo.runs.push(Run { first, last });
+            limbo.len += len;
+        }
+        node
     }
 
     /// Takes out left nodes: at least `left`, if there are as many. Returns how many visited nodes remain.
@@ -313,43 +343,21 @@ impl Sweeper<'_> {
         /// A sweep that has taken out enough ends after so many remaining nodes in a row.
         const ENOUGH: u32 = 8;
 
-        let enough = limbo.len().saturating_add(left);
+        let enough = limbo.len.saturating_add(left);
         let (mut remain, mut in_a_row) = (0, 0);
-        // The last remaining node, and the last node taken out behind it.
-        let (mut before, mut gone): (Option<NonNull<Node>>, Option<NonNull<Node>>) = (None, None);
+        // The last remaining node.
+        let mut before = None;
         let mut here = self.0.oldest();
-        while let Some(node) = here {
-            // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
-            let look = unsafe { node.as_ref() };
-            here = look.next();
-            // The tail stays; so do a node without a known successor, and the hint, where walks begin.
-            if let Some(next) = here
-                && Some(node) != hint
-                && (look.is_left() || fault!(SweptUnderOwner))
-            {
-                Self::take_out(node, next, limbo);
-                gone = Some(node);
-                in_a_row = 0;
-                continue;
-            }
+        while let Some(first) = here {
+            let node = self.take_out(first, before, hint, limbo);
+            in_a_row = if node == first { in_a_row + 1 } else { 1 };
             remain += 1;
-            in_a_row += 1;
-            if let Some(gone) = gone.take() {
-                // Without an offset, the nodes taken out were cancelled behind a waiter: nothing consumed.
-                if let Some(before) = before {
-                    look.replace_predecessor(gone, before);
-                }
-                match before {
-                    // SAFETY: as above.
-                    Some(before) => unsafe { before.as_ref() }.set_next(node),
-                    // Ordering: Release, as in `opened`.
-                    None => self.0.oldest.store(node.as_ptr(), Ordering::Release),
-                }
-            }
             before = Some(node);
-            if in_a_row >= ENOUGH && limbo.len() >= enough {
+            if in_a_row >= ENOUGH && limbo.len >= enough {
                 break;
             }
+            // SAFETY: in the chain, and only the sweeper takes nodes out and frees them.
+            here = unsafe { node.as_ref() }.next();
         }
         remain
     }
@@ -416,36 +424,96 @@ impl Drop for Memory {
     }
 }
 
-pub(super) use self::spare::{discard, take as place_for};
+/// A node that is not published, and this thread's alone.
+pub(in super::super) struct NewNode(NonNull<Node>);
+
+impl NewNode {
+    #[inline]
+    pub(super) fn new(make: impl FnOnce() -> Node) -> Self {
+        Self(spare::take(make))
+    }
+
+    /// A waiter for `need` permits, at least one.
+    #[inline]
+    pub(in super::super) fn waiting(need: usize, waker: &Waker) -> Self {
+        let mut node = Self::new(|| Node::waiting(need as u64));
+        node.get().set_waker(waker);
+        node
+    }
+
+    /// True if a node can be made without a call of the allocator.
+    #[inline]
+    pub(in super::super) fn is_spare() -> bool {
+        spare::is_there()
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self) -> &mut Node {
+        // SAFETY: not published.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The node's address, to be published.
+    #[inline]
+    pub(super) fn place(&self) -> NonNull<Node> {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn published(self) -> NonNull<Node> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for NewNode {
+    // By value, or the hot path would keep the node's address in memory.
+    #[inline]
+    fn drop(&mut self) {
+        #[cold]
+        fn discard(node: NonNull<Node>) {
+            // SAFETY: not published, and from a box, perhaps some uses ago.
+            drop(unsafe { Box::from_raw(node.as_ptr()) });
+        }
+        discard(self.0);
+    }
+}
 
 /// Memory of nodes kept by this thread for its next waiters, to save calls of the allocator.
 #[cfg(not(latchwork_loom))]
 mod spare {
-    use std::cell::UnsafeCell;
-    use std::mem::{ManuallyDrop, MaybeUninit};
-    use std::ptr::NonNull;
+    use std::cell::Cell;
+    use std::mem::ManuallyDrop;
+    use std::ptr::{self, NonNull};
 
-    use super::{Node, epoch};
+    use super::{Node, Run, epoch};
     use crate::support::sync::thread_cell;
 
-    /// 40 KiB of nodes, and 8 KiB of pointers. None under suspension: AddressSanitizer sees late accesses.
+    /// 40 KiB of nodes. None under suspension: AddressSanitizer sees late accesses.
     const KEPT: usize = if cfg!(latchwork_suspend) { 0 } else { 1024 };
 
-    // Never dropped: freed when the thread gives its record back.
-    type Spare = UnsafeCell<ManuallyDrop<Vec<NonNull<Node>>>>;
-    thread_cell!(SPARE: Spare = UnsafeCell::new(ManuallyDrop::new(Vec::new())));
+    // A chain of nodes that were left. Freed when the thread gives its record back.
+    thread_cell!(FIRST: Cell<*mut Node> = Cell::new(ptr::null_mut()));
+    thread_cell!(LEN: Cell<usize> = Cell::new(0));
 
     #[inline]
-    fn with<R>(f: impl FnOnce(&mut Vec<NonNull<Node>>) -> R) -> R {
-        // SAFETY: this thread's cell, and nothing in here calls back.
-        SPARE.with(|spare| f(unsafe { &mut *spare.get() }))
+    pub(super) fn is_there() -> bool {
+        !FIRST.with(Cell::get).is_null()
+    }
+
+    #[inline]
+    fn pop() -> Option<NonNull<Node>> {
+        // SAFETY: null, or a node out of every other thread's reach.
+        let first = unsafe { FIRST.with(Cell::get).as_ref() }?;
+        FIRST.with(|cell| cell.set(first.next().map_or(ptr::null_mut(), NonNull::as_ptr)));
+        LEN.with(|len| len.set(len.get() - 1));
+        Some(NonNull::from(first))
     }
 
     /// Makes a node in memory unknown to other threads.
     #[inline]
-    pub(in super::super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
+    pub(super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
         // Before the node, which would be made on the stack and moved.
-        let place = with(Vec::pop).unwrap_or_else(allocate);
+        let place = pop().unwrap_or_else(allocate);
         // SAFETY: memory for a node, and ours.
         unsafe { place.write(make()) };
         place
@@ -457,21 +525,45 @@ mod spare {
         NonNull::from(Box::leak(Box::<Node>::new_uninit())).cast()
     }
 
-    /// Keeps the nodes' memory, or frees it.
+    /// Keeps the memory of `nodes` nodes, or frees it.
     ///
     /// # Safety: the nodes came from [`take`], and no walk can reach them.
-    pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
+    #[inline]
+    pub(super) unsafe fn put(runs: &[Run], nodes: usize) {
+        let len = LEN.with(Cell::get) + nodes;
         // A thread without a record would not free its spare memory when it ends.
-        if epoch::is_registered() {
-            with(|spare| {
-                let fit = KEPT.saturating_sub(spare.len()).min(nodes.len());
-                spare.extend(nodes.drain(nodes.len() - fit..));
-            });
-        }
-        for node in nodes.drain(..) {
+        if len > KEPT || !epoch::is_registered() {
             // SAFETY: the caller's promise.
-            unsafe { free_node(node) };
+            return runs.iter().for_each(|run| unsafe { free(run) });
         }
+        let mut first = FIRST.with(Cell::get);
+        for run in runs {
+            // SAFETY: as above.
+            unsafe { run.last.as_ref() }.chain(first);
+            first = run.first.as_ptr();
+        }
+        FIRST.with(|cell| cell.set(first));
+        LEN.with(|cell| cell.set(len));
+    }
+
+    /// # Safety: the nodes came from [`take`], and no walk can reach them.
+    #[cold]
+    unsafe fn free(run: &Run) {
+        let mut here = Some(run.first);
+        while let Some(node) = here {
+            // SAFETY: the caller's promise.
+            here = unsafe { node.as_ref() }.next().filter(|_| node != run.last);
+            // SAFETY: as above.
+            unsafe { free_memory(node) };
+        }
+    }
+
+    /// Frees a node, whose deficit is freed on its own.
+    ///
+    /// # Safety: the node came from [`take`], and no other thread can reach the node.
+    unsafe fn free_memory(node: NonNull<Node>) {
+        // SAFETY: the caller's promise; from a box.
+        drop(unsafe { Box::from_raw(node.cast::<ManuallyDrop<Node>>().as_ptr()) });
     }
 
     /// # Safety: the node came from [`take`], and no walk can reach the node.
@@ -480,19 +572,11 @@ mod spare {
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 
-    /// # Safety: the node came from [`take`], and was not published.
-    #[cold]
-    pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
-        // SAFETY: the caller's promise.
-        unsafe { free_node(node) };
-    }
-
     fn at_exit() {
         epoch::unregister();
-        for place in with(std::mem::take) {
-            let memory = place.cast::<MaybeUninit<Node>>();
-            // SAFETY: from a box of a node, without a node now.
-            drop(unsafe { Box::from_raw(memory.as_ptr()) });
+        while let Some(node) = pop() {
+            // SAFETY: this thread's.
+            unsafe { free_memory(node) };
         }
     }
 }
@@ -502,18 +586,27 @@ mod spare {
 mod spare {
     use std::ptr::NonNull;
 
-    use super::{Node, epoch};
+    use super::{Node, Run, epoch};
 
-    pub(in super::super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
+    pub(super) fn is_there() -> bool {
+        true
+    }
+
+    pub(super) fn take(make: impl FnOnce() -> Node) -> NonNull<Node> {
         epoch::register(at_exit);
         NonNull::from(Box::leak(Box::new(make())))
     }
 
     /// # Safety: as for the real function.
-    pub(super) unsafe fn put(nodes: &mut Vec<NonNull<Node>>) {
-        for node in nodes.drain(..) {
-            // SAFETY: the caller's promise.
-            unsafe { free_node(node) };
+    pub(super) unsafe fn put(runs: &[Run], _nodes: usize) {
+        for run in runs {
+            let mut here = Some(run.first);
+            while let Some(node) = here {
+                // SAFETY: the caller's promise.
+                here = unsafe { node.as_ref() }.next().filter(|_| node != run.last);
+                // SAFETY: as above; and the node came from a box.
+                crate::support::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
+            }
         }
     }
 
@@ -524,12 +617,6 @@ mod spare {
         unsafe { node.as_ref().free_deficit() };
         // SAFETY: as above; and the node came from a box.
         crate::support::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
-    }
-
-    /// # Safety: as for the real function.
-    pub(in super::super) unsafe fn discard(node: NonNull<Node>) {
-        // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 
     fn at_exit() {

@@ -113,8 +113,9 @@ impl Engine {
             word = here.load();
         }
         // The waiter takes all the credit. `end` was read between the credit and the grant, as in `due`.
-        if word == Word::new(NodeState::Waiting, ahead(credited, consumed) as u64 / UNIT)
-            && let Ok((_, Some(waker))) = here.make_final(word, NodeState::Granted)
+        let waits_for_all = Word::new(NodeState::Waiting, ahead(credited, consumed) as u64 / UNIT);
+        if word == waits_for_all
+            && let Ok((_, Some(waker))) = here.make_final(waits_for_all, NodeState::Granted)
         {
             // As in `has_spent_all`.
             if self.credited() != credited {
@@ -424,14 +425,14 @@ mod tests {
     use std::task::Waker;
 
     use super::super::node::UNIT;
-    use super::super::{Enqueued, OwnedNode, Taken};
+    use super::super::{Enqueued, NewNode, OwnedNode, Taken};
     use super::*;
     use crate::support::foreign::BATCH;
 
     const MAX: usize = super::super::MAX_PERMITS;
 
     fn wait(engine: &Engine, need: usize) -> OwnedNode {
-        match engine.enqueue(need, Waker::noop()) {
+        match engine.enqueue(NewNode::waiting(need, Waker::noop())) {
             Enqueued::Waits(position) => position,
             taken => panic!("{taken:?}"),
         }

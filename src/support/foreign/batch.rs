@@ -22,7 +22,24 @@ pub(crate) const BATCH: usize = match cfg!(latchwork_loom) {
     false => 32,
 };
 
+// The batch that this thread is calling. Its address is marked if the batch has yet to be made.
 thread_cell!(CALLING: Cell<*const WakeBatch> = Cell::new(ptr::null()));
+
+const NOT_MADE: usize = 1;
+const _: () = assert!(align_of::<WakeBatch>() > NOT_MADE);
+
+/// The batch that this thread is calling, to append to; or null.
+fn outer() -> *const WakeBatch {
+    let outer = CALLING.with(Cell::get);
+    if outer.addr() & NOT_MADE == 0 {
+        return outer;
+    }
+    let batch = outer.map_addr(|address| address & !NOT_MADE).cast_mut();
+    // SAFETY: room for a batch, further down this thread's stack, in `wake_one`.
+    unsafe { batch.write(WakeBatch::new()) };
+    CALLING.with(|calling| calling.set(batch));
+    batch
+}
 
 /// A semaphore to settle after the wakers of a full batch were called.
 pub(crate) trait Unsettled {
@@ -111,9 +128,8 @@ impl WakeBatch {
         if self.is_empty() {
             return;
         }
-        let outer = CALLING.with(Cell::get);
-        if !outer.is_null() {
-            return self.append_to(outer);
+        if !CALLING.with(Cell::get).is_null() {
+            return self.append();
         }
         self.unsettled.set(unsettled.map(NonNull::from));
         CALLING.with(|calling| calling.set(self));
@@ -123,10 +139,10 @@ impl WakeBatch {
 
     #[cold]
     #[inline(never)]
-    fn append_to(&self, outer: *const Self) {
+    fn append(&self) {
         // SAFETY: the batch is further down this thread's stack, and leaves `CALLING` before it returns. Only
         // shared references to it exist.
-        let outer = unsafe { &*outer };
+        let outer = unsafe { &*outer() };
         while let Some(waker) = self.pop() {
             outer.push(waker);
         }
@@ -152,21 +168,31 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Calls one waker, as a batch would. Usually nothing is appended meanwhile, and the ring is not used.
+/// Calls one waker, as a batch would. Usually nothing is appended meanwhile, and no batch is made.
 #[inline(never)]
 pub(crate) fn wake_one(waker: Waker) {
-    let batch = WakeBatch::new();
-    let outer = CALLING.with(Cell::get);
-    if !outer.is_null() {
-        batch.push(waker);
-        return batch.append_to(outer);
+    if !CALLING.with(Cell::get).is_null() {
+        return wake([waker]);
     }
-    CALLING.with(|calling| calling.set(&raw const batch));
+    let mut room = MaybeUninit::<WakeBatch>::uninit();
+    let marked = room.as_mut_ptr().map_addr(|address| address | NOT_MADE).cast_const();
+    CALLING.with(|calling| calling.set(marked));
     call("a waker", || waker.wake());
-    if !batch.is_empty() {
-        batch.drain();
+    if CALLING.with(Cell::get) != marked {
+        drain_appended();
     }
     CALLING.with(|calling| calling.set(ptr::null()));
+}
+
+/// Calls the wakers appended while [`wake_one`] called its waker.
+#[cold]
+#[inline(never)]
+fn drain_appended() {
+    let batch = CALLING.with(Cell::get).cast_mut();
+    // SAFETY: made by `outer`, and alive until dropped below.
+    unsafe { &*batch }.drain();
+    // SAFETY: as above, and nothing else uses the batch: all wakers were called.
+    unsafe { batch.drop_in_place() };
 }
 
 /// Calls wakers. Inside of a waker, leaves them to the outermost call of this thread.
@@ -199,8 +225,8 @@ pub(crate) fn wake_after<T>(run: impl FnOnce() -> T) -> T {
 /// Calls the wakers behind the current one before this thread sleeps: one of them may wake this thread.
 #[cold]
 pub(crate) fn call_those_behind() {
-    // SAFETY: as in `append_to`.
-    let Some(outer) = (unsafe { CALLING.with(Cell::get).as_ref() }) else { return };
+    // SAFETY: as in `append`.
+    let Some(outer) = (unsafe { outer().as_ref() }) else { return };
     outer.drain();
     if let Some(unsettled) = outer.unsettled.take() {
         // SAFETY: the operation that made the batch borrows the semaphore, further down this thread's stack.
