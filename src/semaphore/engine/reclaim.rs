@@ -265,10 +265,10 @@ impl Sweeper<'_> {
         let epoch = self.0.epoch.number();
         self.limbo(|limbo| {
             let limbo = of_epoch(limbo, epoch);
+            limbo.runs.reserve(FEW as usize);
             if let Some(oldest) = self.0.oldest() {
                 self.take_out(oldest, None, None, limbo);
             }
-            limbo.runs.reserve(1);
         });
     }
 
