@@ -307,9 +307,9 @@ impl Node {
     /// Clones the waker, before the node is published.
     #[inline]
     pub(super) fn set_waker(&mut self, waker: &Waker) {
-        let waker = waker.clone();
-        // SAFETY: this thread alone has the node. Written, as nothing is replaced.
-        self.waker.with_mut(|slot| unsafe { slot.write(Some(waker)) });
+        let waker = UnsafeCell::new(Some(waker.clone()));
+        // SAFETY: a field of ours. Written, as there is no waker to be dropped.
+        unsafe { ptr::from_mut(&mut self.waker).write(waker) };
     }
 
     /// The need in units, before the node is published.
