@@ -215,9 +215,10 @@ impl LockBench {
     }
 }
 
-// Seven instructions of a pair keep the start of a call that may become a waiter, and drop it.
+// Seven instructions of a pair keep the start of a call that may become a waiter, and drop it. The acquisition
+// and the release's command check tokio's budget.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(212_031, ROUNDS))]
+#[bench::one(args = (lock_bench()), config = at_most(212_031, 2 * ROUNDS))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         let guard = bench.ready(black_box(&bench.lock).lock()).expect("the lock is free");
@@ -227,7 +228,7 @@ fn lock_and_unlock(bench: LockBench) -> LockBench {
 }
 
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(196_631, ROUNDS))]
+#[bench::one(args = (lock_bench()), config = at_most(196_631, 2 * ROUNDS))]
 fn lock_and_drop(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("the lock is free")));
