@@ -4,7 +4,7 @@
 //!
 //! | thing | is |
 //! |---|---|
-//! | the lock | a hash under the lock's name, with two fields: the lease's id, and `1` as value; `mode`, and `lock` as value. Repeated holds of an owner are counted in its process |
+//! | the lock | a hash under the lock's name, with two fields: the lease's id, and `1` as value (`8` after a call was lost); `mode`, and `lock` as value. Repeated holds of an owner are counted in its process |
 //! | the lease's id | `<uuid>:<number>`, new for each lease; `<uuid>:<number>:<label>` if the client has a label |
 //! | the lease's end | the hash's time to live |
 //! | the channel | `redisson_lock__channel:{name}` (without the added braces if the name has some) |
@@ -31,6 +31,10 @@
 //! of listeners. (In a Cluster with plain messages no node knows all listeners; there a dead client keeps its
 //! turn until its position ends.) Redisson's clients are told when none of ours waits: clients of its plain
 //! lock on the lock's channel, and the head of its fair lock's queue on its own channel.
+//!
+//! A semaphore has `permits` as `mode`; the fields `used`, the permits in use, and `first`, a time before
+//! which no lease ends; and each holder's id, with `until:`, the time (µs) at which the lease ends, `:`, and
+//! the permits. Queue, positions and grants are a fair lock's, with `permits_` for `fair_`.
 //!
 //! A read-write lock is Redisson's `RReadWriteLock`:
 //!
@@ -128,8 +132,9 @@
 //! # Rights
 //!
 //! A user with exactly these rights passes the whole test suite for backends, with locks whose names begin
-//! with `orders:`; if a right is missing, the error names it. The user can neither read, nor write, nor wake
-//! a lock whose name begins differently. In `ACL SETUSER`'s words, for one server:
+//! with `orders:`; if a right is missing, the error names the command, and `ACL LOG` the subcommand. The user
+//! can neither read, nor write, nor wake a lock whose name begins differently. In `ACL SETUSER`'s words, for
+//! one server:
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish
@@ -156,7 +161,7 @@
 //! | fair locks | `+hdel +lindex +zrange +zscore +pubsub\|numsub ~redisson_lock_queue:{orders:* ~redisson_lock_queue:orders:*` |
 //! | semaphores | `+hdel +hgetall +hmget +zrange +zscore +pubsub\|numsub` |
 //! | read-write locks | `+hexists +hdel +rename +set +zrange +zscore +pubsub\|numsub ~{orders:*}:*:rwlock_timeout:* &redisson_rwlock:{orders:* &redisson_rwlock:orders:*` |
-//! | fair or read-write locks with sharded messages, too | `+pubsub\|shardnumsub` |
+//! | fair or read-write locks, or semaphores, with sharded messages, too | `+pubsub\|shardnumsub` |
 //! | Sentinel, at the servers | `+role` |
 //! | Sentinel, at the Sentinels | `+sentinel +subscribe &+switch-master` |
 //! | a Cluster | `+cluster\|slots +asking` |
