@@ -62,6 +62,11 @@ use crate::support::trace;
 /// There is no owner and no re-entry: a task that holds permits and acquires more may wait for itself. There
 /// is no fencing token, since several holders are right at a time.
 ///
+/// # The end
+///
+/// A name cannot be closed. [`LockClient::drain`](crate::LockClient::drain) refuses new acquisitions of a
+/// client, serves the waiting ones, and waits until the client holds nothing; other clients go on.
+///
 /// # Fairness
 ///
 /// First come, first served, over all processes, also behind an acquisition that asks for more permits than
