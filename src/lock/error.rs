@@ -77,8 +77,9 @@ pub enum LockError {
     Subscribe(SubscribeError),
     /// The store cannot be connected to, or its URL cannot be used. There is no client yet.
     Connect {
-        /// [`Failure::Unreachable`] if the same call may succeed later; [`Failure::Refused`] if the URL, the
-        /// build or the store's configuration has to be changed first.
+        /// [`Failure::Unreachable`] if the same call may succeed later, as without a server, and also if the
+        /// server refused the password or the database; [`Failure::Refused`] if the URL's form, the build or
+        /// the store's configuration has to be changed first.
         failure: Failure,
         /// The backend's own error.
         source: Box<dyn Error + Send + Sync>,
@@ -126,7 +127,7 @@ pub enum LockError {
         /// The time to wait.
         wait: Duration,
     },
-    /// The client was [shut down](crate::LockClient::shutdown).
+    /// The client was [shut down](crate::LockClient::shutdown), or [drains](crate::LockClient::drain).
     ShutDown,
     /// A [shutdown](crate::LockClient::shutdown) ended before the holds and releases that it waits for.
     ShutdownUnfinished(ShutdownError),
@@ -176,6 +177,7 @@ impl LockError {
     }
 
     /// True if the store, or this crate, refuses until a configuration, a right or an argument is changed.
+    /// False for a refused password, which the server may accept later: see [`Connect`](Self::Connect).
     pub fn is_refused(&self) -> bool {
         matches!(
             self,

@@ -143,6 +143,10 @@ impl Guard {
     /// Waits until the hold is lost, and returns the reason. The end of the backend's runtime counts as a
     /// loss, as no renewal follows. In a forked child returns [`LossReason::Forked`] at once.
     ///
+    /// News of a loss at the store come as for [`is_held`](Self::is_held): with the next renewal, a third of
+    /// the [watchdog's timeout](crate::LockOptions::watchdog_timeout) later at most, if no task of this
+    /// client waits. A shorter timeout brings earlier news.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.

@@ -35,6 +35,9 @@ impl Redis {
     /// | `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the master that these Sentinels watch under that name, with the feature `sentinel` |
     /// | `rediss+sentinel://…` | TLS to the Sentinels and to the master, with the feature `tls` as well |
     ///
+    /// The call does not retry: a service that may start before its server calls `connect` again, after an
+    /// error of the kind [`Connection`](super::ErrorKind::Connection).
+    ///
     /// User and password are the server's. The Sentinels' own, if needed, are given by
     /// `?sentinel_username=user&sentinel_password=password` at the end; their default port is 26379.
     ///
