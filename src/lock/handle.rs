@@ -77,7 +77,8 @@ use crate::support::trace;
 ///
 /// Dropping the future of an acquisition leaves nothing behind: no subscription, no place in the queue, no
 /// lease; a command under way is rolled back in the background. The futures are `Send`, and run under any
-/// time limit, such as `tokio::time::timeout`.
+/// time limit, such as `tokio::time::timeout`. The futures borrow the handle: move a clone of the
+/// handle into a spawned task, `tokio::spawn(async move { lock.lock().await })`.
 ///
 /// # Recipes
 ///

@@ -25,7 +25,8 @@ impl Lock {
 
     /// As [`run`](Self::run), for work that looks at its guard: to send the [token](Guard::fencing_token)
     /// along, or to [ask](Guard::ensure_held) before a step that cannot be undone. `work` is an async
-    /// closure, `async |guard| …`: the future of `|guard| async move …` could not borrow the guard.
+    /// closure, `async |guard| …`: the future of `|guard| async move …` could not borrow the guard, and the
+    /// compiler says "type annotations needed".
     ///
     /// # Cancel safety
     ///
