@@ -199,11 +199,13 @@ fn panics_in_the_background_are_told(record: &Record) {
         }
     });
     told("later", task);
-    let mut sleep = Box::pin(runtime.sleep_until(runtime.now() + Duration::from_millis(1)));
+    let clock = ThreadRuntime::paused();
+    let mut sleep = Box::pin(clock.sleep_until(clock.now() + Duration::from_millis(1)));
     let waker = Waker::from(Arc::new(Panics("by a waker")));
     assert!(sleep.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
     // The timer has the last clone.
     drop(waker);
+    clock.advance(Duration::from_millis(1));
     told("by a waker", "a timer's waker");
     drop(sleep);
     runtime.spawn(async {

@@ -384,7 +384,6 @@ impl Engine {
     /// permits. The sweeper needs no walk: no other thread frees nodes.
     #[inline(always)]
     fn take_and_end_session(&self, permits: usize, sweeper: &Sweeper<'_>) -> bool {
-        let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
         let end = self.end();
         let Some(tail) = end.tail().filter(|_| !end.is_closed()) else { return false };
         // SAFETY: the tail is not freed beside this sweeper.
@@ -393,9 +392,7 @@ impl Engine {
         // With an offset, all nodes before are final.
         let Some(offset) = node.link().as_offset() else { return false };
         let consumed = offset.wrapping_add(node.has_consumed(word));
-        // After `end`, as in `try_take_free`: an older credit may lack a release, but `end` no take.
-        let credited = credited_before.unwrap_or_else(|| self.credited());
-        if !covers(credited, consumed, permits) {
+        if !covers(self.credited(), consumed, permits) {
             return false;
         }
         let after = End(consumed.wrapping_add(permits as u64 * UNIT));
@@ -423,6 +420,7 @@ impl Engine {
     #[inline(never)]
     fn settle_and_take(&self, permits: usize) -> Result<(), Refused> {
         loop {
+            let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
             // Read before `end`, so a lower bound on the consumption at that moment.
             let front = self.front();
             let end = self.end();
@@ -440,7 +438,9 @@ impl Engine {
             if permits == 0 {
                 return Ok(());
             }
-            if !covers(self.credited(), front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
+            // After `end`, as in `try_take_free`: an older credit may lack a release, but `front` no take.
+            let credited = credited_before.unwrap_or_else(|| self.credited());
+            if !covers(credited, front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
                 return Err(Refused::NoPermits);
             }
             let taken = self.settled(|settled| match settled {

@@ -92,7 +92,8 @@ async fn address_is_shown_and_no_more() {
     // Port 1 is reserved, so nothing listens there.
     let error = Redis::connect(&format!("redis://user:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
-    let refused = "cannot connect to Redis at 127.0.0.1:1: Connection refused (os error 111)";
+    let refused = "cannot connect to Redis at 127.0.0.1:1: Connection refused (os error 111); \
+                   see whether a Redis server runs there";
     assert_eq!(error.to_string(), refused);
     assert!(error.source().is_none(), "expected the cause once, and got {:?}", error.source());
     assert_error_silent(&error);

@@ -215,8 +215,8 @@ impl LockBench {
     }
 }
 
-// Seven instructions of a pair keep the start of a call that may become a waiter, and drop it. The acquisition
-// and the release's command check tokio's budget.
+// Seven instructions of a pair keep the start of a call that may become a waiter, and drop it. The
+// acquisition and the release's command check tokio's budget.
 #[library_benchmark]
 #[bench::one(args = (lock_bench()), config = at_most(212_031, 2 * ROUNDS))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {

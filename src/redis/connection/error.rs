@@ -194,7 +194,9 @@ impl Error {
 
     pub(crate) fn connection(address: &str, error: RedisError) -> Self {
         // The system's words name the cause, such as a refused connection, and repeat no password.
-        let cause = || (error.kind() == Kind::Io).then(|| error.to_string());
+        let advice =
+            if error.is_connection_refusal() { "; see whether a Redis server runs there" } else { "" };
+        let cause = || (error.kind() == Kind::Io).then(|| format!("{error}{advice}"));
         let why = Self::remedy(&error).or_else(cause).map(|why| format!(": {why}")).unwrap_or_default();
         let context = format!("cannot connect to Redis at {address}{why}");
         Self::new(ErrorKind::Connection, context, Some(error))
