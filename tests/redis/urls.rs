@@ -121,7 +121,7 @@ async fn unix_socket() {
 
     let error = Redis::connect(&format!("unix://{socket}.not?pass={PASSWORD}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
-    let missing = "No such file or directory (os error 2)";
+    let missing = "No such file or directory (os error 2); see whether a Redis server runs there";
     assert_eq!(error.to_string(), format!("cannot connect to Redis at {socket}.not: {missing}"));
     assert_error_silent(&error);
 }

@@ -375,8 +375,8 @@ impl std::error::Error for Error {
         // Some errors of the redis crate display only their cause: skip them, to name each cause once.
         let behind = std::error::Error::source(source);
         let cause = behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source);
-        // A cause that ends this error's own text was named already.
-        if self.context.ends_with(&cause.to_string()) { cause.source() } else { Some(cause) }
+        // This error's own text may name the cause.
+        if self.context.contains(&cause.to_string()) { cause.source() } else { Some(cause) }
     }
 }
 
