@@ -420,7 +420,6 @@ impl Engine {
     #[inline(never)]
     fn settle_and_take(&self, permits: usize) -> Result<(), Refused> {
         loop {
-            let credited_before = fault!(CreditReadBeforeEnd).then(|| self.credited());
             // Read before `end`, so a lower bound on the consumption at that moment.
             let front = self.front();
             let end = self.end();
@@ -438,9 +437,7 @@ impl Engine {
             if permits == 0 {
                 return Ok(());
             }
-            // After `end`, as in `try_take_free`: an older credit may lack a release, but `front` no take.
-            let credited = credited_before.unwrap_or_else(|| self.credited());
-            if !covers(credited, front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
+            if !covers(self.credited(), front, permits) || fault!(TryWithoutSettle) && !self.is_done(end) {
                 return Err(Refused::NoPermits);
             }
             let taken = self.settled(|settled| match settled {

@@ -71,8 +71,6 @@ faults! {
         ClosedPollDoesNotSettle,
         /// A try fails instead of settling.
         TryWithoutSettle,
-        /// A try fails by a credit read before the consumed count.
-        CreditReadBeforeEnd,
         /// Free permits are counted without a second read of the consumed count.
         FreeReadOnce,
         /// A lowered capacity removes free permits only.

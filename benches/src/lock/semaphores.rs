@@ -59,6 +59,8 @@ pub struct Tokens {
     commands: MultiplexedConnection,
     /// Connections without a sleeping waiter.
     sleepers: Mutex<Vec<MultiplexedConnection>>,
+    /// Bounds the dials under way: the server's backlog of connections is short.
+    dials: tokio::sync::Semaphore,
 }
 
 impl Semaphore for Tokens {
@@ -76,14 +78,18 @@ impl Semaphore for Tokens {
             let push = cmd("LPUSH").arg(name).arg(tokens).to_owned();
             let _: u64 = push.query_async(&mut commands.clone()).await.expect("a reply");
         }
-        Self { url: url.to_owned(), name: name.to_owned(), commands, sleepers: Mutex::default() }
+        let (sleepers, dials) = (Mutex::default(), tokio::sync::Semaphore::new(32));
+        Self { url: url.to_owned(), name: name.to_owned(), commands, sleepers, dials }
     }
 
     async fn acquire(&self) {
         let idle = self.sleepers.lock().expect("no thread panics with it").pop();
         let mut sleeper = match idle {
             Some(sleeper) => sleeper,
-            None => connection(&self.url, None).await,
+            None => {
+                let _dial = self.dials.acquire().await.expect("no code closes the semaphore");
+                connection(&self.url, None).await
+            }
         };
         let mut pop = cmd("BLPOP");
         pop.arg(&self.name).arg(0);

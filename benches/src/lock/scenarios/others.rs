@@ -161,7 +161,7 @@ impl Row {
 
     fn round(&mut self, time: Duration) {
         let Self { name, kind, .. } = self;
-        let said = format!("pace {kind} {kind}:{name} {} {TURN}", time.as_millis());
+        let said = format!("pace {kind} {kind}-{name} {} {TURN}", time.as_millis());
         let threads = self.processes.iter().flat_map(|process| (0..THREADS).map(move |it| (process, it)));
         let asked: Vec<_> =
             threads.map(|(process, thread)| process.begin(&thread.to_string(), &said)).collect();
