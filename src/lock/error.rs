@@ -330,7 +330,9 @@ impl fmt::Display for LockError {
                 f,
                 "the store did not say within {wait:?} whether lock {name:?} is held; wait longer, or try again later"
             ),
-            Self::ShutDown => f.write_str("the lock client drains or was shut down; make another one if the process goes on"),
+            Self::ShutDown => f.write_str(
+                "the lock client drains or was shut down; make another one if the process goes on",
+            ),
             Self::RuntimeEnded => f.write_str(
                 "the runtime that the lock's backend lives on has ended; keep it for as long as the client",
             ),

@@ -5,6 +5,9 @@ mod by_hand;
 mod failover;
 mod migration;
 mod nodes;
+#[allow(unused, reason = "some of it is for the other suites alone")]
+#[path = "../permits/mod.rs"]
+mod permits;
 mod redisson;
 mod renewals;
 mod replicas;

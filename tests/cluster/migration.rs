@@ -1,7 +1,5 @@
 //! Slots that move while tasks hold locks, wait and renew.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use latchwork::LockOptions;
@@ -9,8 +7,9 @@ use latchwork::redis::ShardedMessages;
 use latchwork_testkit::RedisCluster;
 
 use crate::nodes::{
-    SOON, call_channel, calls, client, client_with, eventually, keys, name_at, slot, soon, subscribers,
+    call_channel, calls, client, client_with, eventually, keys, name_at, node_of, slot, soon, subscribers,
 };
+use crate::permits;
 
 const FROM: usize = 0;
 const TO: usize = 1;
@@ -120,48 +119,25 @@ async fn every_command_works_in_the_middle_of_a_move() {
 /// A semaphore has three keys: during a move neither node has them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_in_use_are_at_most_the_capacity_while_their_slot_moves() {
-    const CAPACITY: u32 = 3;
     let cluster = RedisCluster::start_with(&[]);
-    let name = name_at(&cluster, FROM, "jobs");
-    let slot = slot(&cluster, &name);
-    let (used, holds, stops) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-    let shared = Arc::new((used, holds, stops));
-    let mut clients = Vec::new();
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let client = client(&cluster, ShardedMessages::On).await;
-        for permits in [1, 1, 2, 2, 3] {
-            let jobs = client.get_semaphore(&name, CAPACITY).unwrap();
-            let shared = Arc::clone(&shared);
-            tasks.push(tokio::spawn(async move {
-                let (used, holds, stops) = &*shared;
-                // Ordering: SeqCst here and below for simplicity.
-                while !stops.load(Ordering::SeqCst) {
-                    let guard = jobs.acquire_many(permits).await.unwrap();
-                    let now = used.fetch_add(permits, Ordering::SeqCst) + permits;
-                    assert!(now <= CAPACITY, "expected {CAPACITY} permits in use at most, and saw {now}");
-                    tokio::task::yield_now().await;
-                    used.fetch_sub(permits, Ordering::SeqCst);
-                    holds.fetch_add(1, Ordering::SeqCst);
-                    guard.release().await.unwrap();
-                }
-            }));
+    let clients = [client(&cluster, ShardedMessages::On).await, client(&cluster, ShardedMessages::On).await];
+    let slot = slot(&cluster, "jobs");
+    let from = node_of(slot);
+    let to = (from + 1) % 3;
+    let mut moves = 0;
+    let moving = async {
+        for (from, to) in [(from, to), (to, from)].into_iter().cycle() {
+            let before = calls(&cluster, from, "evalsha");
+            eventually("holds at the node", async || calls(&cluster, from, "evalsha") > before + 200).await;
+            cluster.begin_to_move(slot, from, to);
+            cluster.finish_to_move(slot, from, to);
+            moves += 1;
         }
-        clients.push(client);
+    };
+    tokio::select! {
+        () = permits::holds_never_exceed_the_capacity(&clients, 10, 100) => {}
+        () = moving => {}
     }
-    let (_, holds, stops) = &*shared;
-    for (from, to) in [(FROM, TO), (TO, FROM)].repeat(2) {
-        let before = holds.load(Ordering::SeqCst);
-        eventually("holds at the node", async || holds.load(Ordering::SeqCst) > before + 20).await;
-        cluster.begin_to_move(slot, from, to);
-        cluster.finish_to_move(slot, from, to);
-    }
-    stops.store(true, Ordering::SeqCst);
-    for task in tasks {
-        soon("the end of all tasks", task).await.unwrap();
-    }
-    for client in clients {
-        client.shutdown(SOON).await.unwrap();
-    }
+    assert!(moves >= 2, "expected the slot to move and to come back, and saw {moves} moves");
     assert_eq!(keys(&cluster), [""; 0]);
 }

@@ -54,10 +54,17 @@ pub(crate) fn slot(cluster: &RedisCluster, key: &str) -> u16 {
     cluster.ask(1, &["CLUSTER", "KEYSLOT", key])
 }
 
+/// The master that initially has a slot.
+pub(crate) fn node_of(slot: u16) -> usize {
+    usize::from(slot) * 3 / 16_384
+}
+
 /// A name that begins with `prefix` and initially lies with master `node`.
 pub(crate) fn name_at(cluster: &RedisCluster, node: usize, prefix: &str) -> String {
-    let third = |slot: u16| usize::from(slot) * 3 / 16_384;
-    (0..).map(|number| format!("{prefix}:{number}")).find(|name| third(slot(cluster, name)) == node).unwrap()
+    (0..)
+        .map(|number| format!("{prefix}:{number}"))
+        .find(|name| node_of(slot(cluster, name)) == node)
+        .unwrap()
 }
 
 pub(crate) fn keys(cluster: &RedisCluster) -> Vec<String> {

@@ -13,8 +13,18 @@ crate::waiting::waiting_for!(Duration::from_secs(60));
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Makes a test of each function over two clients; `$clients` also returns what they need to live.
+/// Makes the tests over two clients; `$clients` also returns what they need to live.
 macro_rules! over_two_clients {
+    ($clients:expr) => {
+        crate::permits::over_two_clients! { $clients =>
+            bad_requests_are_refused_before_anything_is_sent
+            client_waits_for_permits_at_its_end
+            ended_leases_serve_all_waiters_that_fit
+            permits_are_listed_forced_and_forgotten
+            try_overtakes_no_waiter_behind_the_gate
+            unpolled_waiters_give_way
+        }
+    };
     ($clients:expr => $($name:ident)*) => {
         $(
             #[tokio::test]

@@ -26,14 +26,7 @@ async fn keys(server: &RedisServer) -> usize {
     run(server, "DBSIZE").await
 }
 
-permits::over_two_clients! { clients().await =>
-    bad_requests_are_refused_before_anything_is_sent
-    client_waits_for_permits_at_its_end
-    ended_leases_serve_all_waiters_that_fit
-    permits_are_listed_forced_and_forgotten
-    try_overtakes_no_waiter_behind_the_gate
-    unpolled_waiters_give_way
-}
+permits::over_two_clients! { clients().await }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn holds_never_exceed_the_capacity() {

@@ -3,10 +3,13 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use latchwork::{Guard, Lease, Lock, LockClient, LockError, LossReason, NamedSemaphore, PermitGuard};
+use latchwork::{
+    Guard, Lease, Lock, LockClient, LockError, LossReason, MultiGuard, MultiLock, NamedSemaphore, PermitGuard,
+};
 
 use crate::program::{How, LockSide};
 use crate::store::duration;
+use crate::world::Nanos;
 
 /// Wait for permits with a lease of the caller's own, for which the API has no unlimited wait.
 const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -15,6 +18,26 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 pub(crate) enum Handle {
     Lock(Lock),
     Permits(NamedSemaphore),
+}
+
+/// Acquires by a lock, or by several at once: their methods have the same names.
+macro_rules! acquire_by {
+    ($lock:expr, $how:expr) => {
+        match $how {
+            How::Lock => Some($lock.lock().await?),
+            How::Leased(lease) => Some($lock.lock_with_lease(duration(*lease)).await?),
+            How::Try => $lock.try_lock().await?,
+            How::TryFor { wait, lease } => $lock.try_lock_for(duration(*wait), lease_of(*lease)).await?,
+        }
+    };
+}
+
+fn lease_of(lease: Option<Nanos>) -> Lease {
+    lease.map_or(Lease::Watched, |lease| Lease::For(duration(lease)))
+}
+
+pub(crate) async fn acquire_all(all: &MultiLock, how: &How) -> Result<Option<MultiGuard>, LockError> {
+    Ok(acquire_by!(all, how))
 }
 
 impl Handle {
@@ -29,15 +52,8 @@ impl Handle {
     }
 
     pub(crate) async fn acquire(&self, how: &How, permits: u32) -> Result<Option<Held>, LockError> {
-        let lease_of = |lease: Option<_>| lease.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
         match self {
-            Self::Lock(lock) => Ok(match how {
-                How::Lock => Some(lock.lock().await?),
-                How::Leased(lease) => Some(lock.lock_with_lease(duration(*lease)).await?),
-                How::Try => lock.try_lock().await?,
-                How::TryFor { wait, lease } => lock.try_lock_for(duration(*wait), lease_of(*lease)).await?,
-            }
-            .map(Held::Lock)),
+            Self::Lock(lock) => Ok(acquire_by!(lock, how).map(Held::Lock)),
             Self::Permits(all) => Ok(match how {
                 How::Lock if permits == 1 => Some(all.acquire().await?),
                 How::Lock => Some(all.acquire_many(permits).await?),

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::backend::Runtime;
-use latchwork::{Guard, Lease, Lock, LockError, Owner};
+use latchwork::{Guard, Lock, LockError, Owner};
 
 use crate::care::{Callback, Ended, cared};
-use crate::handle::{Handle, Held};
+use crate::handle::{Handle, Held, acquire_all};
 use crate::program::{Care, How, LockSide, Op, Permits, Program, Question, WakerKind, Which};
 use crate::stage::{Answer, Call, Event, Hold, Stage, lock_words, number_of};
 use crate::store::{Store, StoredLease, duration, nanos};
@@ -264,10 +264,7 @@ impl<S: Store> Player<S> {
             Handle::Lock(lock) => Handle::Lock(self.lock_by(lock, owner, fenced)),
             permits => permits,
         };
-        let mut care = care.clone();
-        if !self.holds.is_empty() || !self.forgotten.is_empty() {
-            care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
-        }
+        let care = self.limited(care);
         let due = match how {
             How::Lock | How::Leased(_) => care.limit.map(|limit| self.stage.world.now() + limit),
             How::Try | How::TryFor { wait: 0, .. } => Some(self.later(self.command_limit())),
@@ -287,6 +284,15 @@ impl<S: Store> Player<S> {
         self.stage.world.sleep(1).await;
     }
 
+    /// The care of an acquisition.
+    fn limited(&self, care: &Care) -> Care {
+        let mut care = care.clone();
+        if !self.holds.is_empty() || !self.forgotten.is_empty() {
+            care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
+        }
+        care
+    }
+
     async fn acquire_all(&mut self, operation: &Op, locks: &[Which], how: &How, care: &Care) {
         let Some(client) = self.stage.client(self.member) else { return };
         let mut handles = Vec::new();
@@ -300,27 +306,13 @@ impl<S: Store> Player<S> {
             Ok(_) => return,
             Err(error) => return self.note(|| format!("refused: {error}")),
         };
-        let mut care = care.clone();
-        if !self.holds.is_empty() || !self.forgotten.is_empty() {
-            care.limit = Some(care.limit.unwrap_or(Nanos::MAX).min(WHILE_HOLDING));
-        }
+        let care = self.limited(care);
         let due = match how {
             How::TryFor { wait, .. } if *wait > 0 => Some(self.later(*wait)),
             _ => None,
         };
         let call = self.called(operation, About::default(), due);
-        let work = async {
-            Ok(match how {
-                How::Lock => Some(all.lock().await?),
-                How::Leased(lease) => Some(all.lock_with_lease(duration(*lease)).await?),
-                How::Try => all.try_lock().await?,
-                How::TryFor { wait, lease } => {
-                    let lease = lease.map_or(Lease::Watched, |lease| Lease::For(duration(lease)));
-                    all.try_lock_for(duration(*wait), lease).await?
-                }
-            })
-        };
-        let guards = match self.cared(&care, None, work).await {
+        let guards = match self.cared(&care, None, acquire_all(&all, how)).await {
             Ended::Dropped => return self.answered(Answer::Dropped),
             Ended::Panicked => return self.answered(Answer::Panicked),
             Ended::Ready(Err(error)) => return self.answered(Answer::Failed(error)),

@@ -41,11 +41,6 @@ function found(id)
     return lock
 end
 
--- The time (us) at which a lease of `millis` ends.
-local function ends_by(millis)
-    return in_steps(end_in(tonumber(millis)), millis)
-end
-
 -- Leases `lock.permits` to the id until `ends`, and writes `used`.
 local function lease_until(ends, id, lock)
     lock.used, lock.first, lock.changed = lock.used + lock.permits, math.min(lock.first, ends), nil
@@ -57,7 +52,7 @@ local function lease_until(ends, id, lock)
 end
 
 function lease(id, millis, lock)
-    lease_until(ends_by(millis), id, lock)
+    lease_until(ends_by(now(), millis), id, lock)
 end
 
 -- Rights to all that `serve` does, asked for once and before the first write.

@@ -21,7 +21,7 @@ if not lock.own and ahead and (lock.swept or lock.used + wanted <= tonumber(capa
 end
 if lock.own or not ahead and lock.used + wanted <= tonumber(capacity) then
     must('pexpire', 'pttl')
-    local ends = ends_by(millis)
+    local ends = ends_by(now(), millis)
     if lock.own then
         lock.used = lock.used - lock.own
         ends = math.max(ends, tonumber(string.match(redis.call('hget', KEYS[1], id), '%d+')))

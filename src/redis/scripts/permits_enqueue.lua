@@ -11,7 +11,7 @@ if may then
     local clock, left = time[1] * 1000000 + time[2], (tonumber(used) or 0) + permits
     if mode == MODE and not own and (tonumber(ends) or 0) > clock and may('hset', KEYS[1], 'mode', '') and may('pexpire', KEYS[1], '1') and may('pttl', KEYS[1]) then
         if left <= tonumber(capacity) and redis.call('exists', KEYS[2]) == 0 then
-            local lasts = in_steps((math.floor(clock / 1000) + millis + 1) * 1000, millis)
+            local lasts = ends_by(clock, millis)
             redis.call('hset', KEYS[1], 'used', string.format('%.0f', left), 'first', string.format('%.0f', math.min(ends, lasts)), id, string.format('until:%.0f:%s', lasts, permits))
             redis.call('pexpire', KEYS[1], string.format('%.0f', math.ceil((lasts - clock) / 1000)), 'gt')
             return nil

@@ -27,7 +27,7 @@ if may then
             local fits = wanted and left <= tonumber(capacity) and not (waiters[2] and not more) and not (more and left + more <= tonumber(limit))
             -- The rights that `must_serve` checks; a removal is the first write.
             if fits and not deaf and millis > 0 and may('pexpire', KEYS[1], '1') and may(ARGV[1], channel, '') then
-                local lasts = in_steps((math.floor(clock / 1000) + millis + 1) * 1000, millis)
+                local lasts = ends_by(clock, millis)
                 redis.call('zrem', KEYS[2], waiter)
                 redis.call('hdel', KEYS[3], waiter)
                 redis.call('hdel', KEYS[1], id)

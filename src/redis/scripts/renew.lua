@@ -31,10 +31,7 @@ for i = 1, #KEYS, each do
         local clock = redis.call('time')
         local now = clock[1] * 1000000 + clock[2]
         -- See `end_in` in queue.lua.
-        local later = (math.floor(now / 1000) + lease + 1) * 1000
-        if is_semaphore then
-            later = in_steps(later, lease)
-        end
+        local later = is_semaphore and ends_by(now, lease) or (math.floor(now / 1000) + lease + 1) * 1000
         if tonumber(ends) <= now then
             held = false
         elseif tonumber(ends) < later then

@@ -89,6 +89,20 @@ struct Run {
     last: NonNull<Node>,
 }
 
+impl Run {
+    /// Calls `free` for each node, after its link was read.
+    ///
+    /// # Safety: no walk can reach the nodes.
+    unsafe fn each(&self, free: impl Fn(NonNull<Node>)) {
+        let mut here = Some(self.first);
+        while let Some(node) = here {
+            // SAFETY: the caller's promise, and not freed yet.
+            here = unsafe { node.as_ref() }.next().filter(|_| node != self.last);
+            free(node);
+        }
+    }
+}
+
 /// Memory out of the reach of walks that begin later.
 #[derive(Debug, Default)]
 struct Retired {
@@ -549,13 +563,10 @@ mod spare {
     /// # Safety: the nodes came from [`take`], and no walk can reach them.
     #[cold]
     unsafe fn free(run: &Run) {
-        let mut here = Some(run.first);
-        while let Some(node) = here {
-            // SAFETY: the caller's promise.
-            here = unsafe { node.as_ref() }.next().filter(|_| node != run.last);
-            // SAFETY: as above.
-            unsafe { free_memory(node) };
-        }
+        // SAFETY: the caller's promise.
+        let free = |node| unsafe { free_memory(node) };
+        // SAFETY: as above.
+        unsafe { run.each(free) };
     }
 
     /// Frees a node, whose deficit is freed on its own.
@@ -600,13 +611,10 @@ mod spare {
     /// # Safety: as for the real function.
     pub(super) unsafe fn put(runs: &[Run], _nodes: usize) {
         for run in runs {
-            let mut here = Some(run.first);
-            while let Some(node) = here {
-                // SAFETY: the caller's promise.
-                here = unsafe { node.as_ref() }.next().filter(|_| node != run.last);
-                // SAFETY: as above; and the node came from a box.
-                crate::support::sync::bury(unsafe { Box::from_raw(node.as_ptr()) }, Node::canary);
-            }
+            // SAFETY: the caller's promise; and the nodes came from boxes.
+            let boxed = |node: NonNull<Node>| unsafe { Box::from_raw(node.as_ptr()) };
+            // SAFETY: as above.
+            unsafe { run.each(|node| crate::support::sync::bury(boxed(node), Node::canary)) };
         }
     }
 

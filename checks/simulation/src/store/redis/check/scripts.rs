@@ -37,7 +37,9 @@ const READ_WRITE_HOLDERS: &str =
     of!("read_write_kind.lua" "queue.lua" "read_write.lua" "read_write_holders.lua");
 const PERMITS_ACQUIRE: &str =
     of!("permits_kind.lua" "steps.lua" "permits_enqueue.lua" "queue.lua" "permits.lua" "permits_acquire.lua");
-const PERMITS_RELEASE: &str = of!("permits_kind.lua" "steps.lua" "permits_hand_off.lua" "queue.lua" "permits.lua" "permits_release.lua");
+const PERMITS_RELEASE: &str = of!(
+    "permits_kind.lua" "steps.lua" "permits_hand_off.lua" "queue.lua" "permits.lua" "permits_release.lua"
+);
 const PERMITS_FORCE_RELEASE: &str =
     of!("permits_kind.lua" "steps.lua" "queue.lua" "permits.lua" "permits_force_release.lua");
 const PERMITS_HOLDERS: &str = script!("permits_holders.lua");
