@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable};
 use std::time::Instant;
 
-use self::effects::{effects_of, head_of, noop, queued, with};
+use self::effects::{effects_of, noop, with};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -20,6 +20,20 @@ fn enter(entry: &LockEntry, owner: u64, now: Moment) -> Turn {
 
 fn told(entry: &LockEntry, ticket: &Ticket, now: Moment) -> Option<Turn> {
     with(|effects| entry.poll(ticket, Waker::noop(), now, effects)).0
+}
+
+fn head_of(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Head(head) => head,
+        other => panic!("expected a queue head of the idle entry, and got {other:?}"),
+    }
+}
+
+fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Queued(ticket) => ticket,
+        other => panic!("expected a queued newcomer, and got {other:?}"),
+    }
 }
 
 fn appointed(entry: &LockEntry, ticket: &Ticket, now: Moment) -> HeadTicket {

@@ -12,7 +12,21 @@ use latchwork::lock_entry::{
 };
 use latchwork_testkit::Bell;
 
-use self::effects::{effects_of, head_of, noop, queued, with};
+use self::effects::{effects_of, noop, with};
+
+fn head(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Head(head) => head,
+        entered => panic!("expected a queue head of the idle entry, and got {entered:?}"),
+    }
+}
+
+fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
+    match with(|effects| entry.enter(request, noop(), now, effects)).0 {
+        Turn::Queued(ticket) => ticket,
+        entered => panic!("expected a queued waiter, as the lock is held, and got {entered:?}"),
+    }
+}
 
 /// The store grants what the queue head asked for.
 fn answered(entry: &LockEntry, head: &HeadTicket, attempt: Attempt, now: Moment) -> Grant {
@@ -23,7 +37,7 @@ fn answered(entry: &LockEntry, head: &HeadTicket, attempt: Attempt, now: Moment)
 }
 
 fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -> Grant {
-    let head = head_of(entry, request, now);
+    let head = head(entry, request, now);
     let attempt = entry.attempt(&head, 1, now, lease).unwrap();
     answered(entry, &head, attempt, now)
 }
@@ -35,7 +49,7 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
     let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
-    let mut head = head_of(&entry, &request, now);
+    let mut head = head(&entry, &request, now);
     let mut number = 1;
     if refused {
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
@@ -412,7 +426,7 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let rules = Rules { policy: Policy::Queued { position: kept }, ..Rules::default() };
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
-    let head = head_of(&entry, &Request::new(1), sent);
+    let head = head(&entry, &Request::new(1), sent);
     let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
@@ -472,7 +486,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
 
     let [(entry, head), (_, other)] = [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
-        let head = head_of(&entry, &Request::new(1), now);
+        let head = head(&entry, &Request::new(1), now);
         (entry, head)
     });
     assert!(entry.attempt(&other, 1, now, LEASE).is_none() && !entry.is_head(&other));
@@ -487,7 +501,7 @@ fn attempt_of_another_queue_head_is_not_answered() {
     let now = Moment::from(Instant::now());
     let [(entry, head, _), (_, _, attempt)] = [1, 2].map(|number| {
         let entry = LockEntry::new(Rules::default());
-        let head = head_of(&entry, &Request::new(1), now);
+        let head = head(&entry, &Request::new(1), now);
         let attempt = entry.attempt(&head, number, now, LEASE).unwrap();
         (entry, head, attempt)
     });
@@ -499,7 +513,7 @@ fn store_may_grant_the_greatest_token() {
     let now = Moment::from(Instant::now());
     let entry = LockEntry::new(Rules::default());
     let fenced = |owner| Request::new(owner).fenced();
-    let head = head_of(&entry, &fenced(1), now);
+    let head = head(&entry, &fenced(1), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let last = Answer::Granted { last_token: u64::MAX };
     let AttemptOutcome::Granted(grant) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
