@@ -83,6 +83,7 @@ macro_rules! each_peer {
             $function::<$crate::peers::Asyncband>($($argument),*),
             $function::<$crate::peers::AsyncLock>($($argument),*),
             $function::<$crate::peers::Intrusive>($($argument),*),
+            $function::<$crate::peers::Maitake>($($argument),*),
             $function::<$crate::peers::Seed>($($argument),*),
         ]
     };
@@ -203,4 +204,16 @@ peer! {
     acquire: |semaphore| semaphore.acquire(1),
     permit: |acquired| acquired,
     add: release,
+}
+
+peer! {
+    /// `maitake_sync::semaphore::Semaphore`.
+    Maitake(pub(crate) maitake_sync::semaphore::Semaphore) "maitake",
+    maitake_sync::semaphore::Permit<'a>, Result<Self::Permit<'a>, maitake_sync::Closed>;
+    new: maitake_sync::semaphore::Semaphore::new,
+    available: available_permits,
+    try_acquire: |semaphore| semaphore.try_acquire(1).ok(),
+    acquire: |semaphore| semaphore.acquire(1),
+    permit: |acquired| acquired.expect("never closed"),
+    add: add_permits,
 }

@@ -97,11 +97,12 @@ impl Record {
 }
 
 fn versions() -> String {
-    const COMPARED: [&str; 9] = [
+    const COMPARED: [&str; 10] = [
         "tokio",
         "asyncband",
         "async-lock",
         "futures-intrusive",
+        "maitake-sync",
         "crossbeam-queue",
         "lockable",
         "redis",

@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Group {
-    /// The semaphore beside five others
+    /// The semaphore beside six others
     Semaphore,
     /// The lock in memory beside tokio's mutex and lockable
     Local,

@@ -126,16 +126,20 @@ struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// Finds the number of rounds that fill a slice, by doubling, which warms the row up as well.
+    /// Finds the number of rounds that fill a slice, by doubling, which warms the row up as well. A run that
+    /// the machine interrupts looks full: the number is tried once more.
     fn new(row: &'a mut Row, slice: Duration) -> Self {
         let mut slices = Self { row, rounds: 1, nanos: Vec::new(), failures: 0 };
+        let mut has_filled = false;
         while let Some(took) = slices.run() {
-            if took * 2 >= slice {
+            if took * 2 < slice {
+                slices.rounds *= 2;
+            } else if std::mem::replace(&mut has_filled, true) {
+                break;
+            } else {
                 let fit = slices.rounds as f64 * slice.as_secs_f64() / took.as_secs_f64();
                 slices.rounds = (fit as u64).max(1);
-                break;
             }
-            slices.rounds *= 2;
         }
         slices
     }

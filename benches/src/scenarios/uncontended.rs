@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::each_peer;
 use crate::event::{Event, Row};
-use crate::peers::{Asyncband, Intrusive, Many, Peer, Raw, Tokio, poll_ready};
+use crate::peers::{Asyncband, Intrusive, Maitake, Many, Peer, Raw, Tokio, poll_ready};
 use crate::wakers::Counting;
 
 const PERMITS: usize = 16;
@@ -100,4 +100,5 @@ acquire_many! {
     Tokio => |semaphore, n| semaphore.acquire_many(n);
     Asyncband => |semaphore, n| semaphore.acquire(n as usize);
     Intrusive => |semaphore, n| semaphore.acquire(n as usize);
+    Maitake => |semaphore, n| semaphore.acquire(n as usize);
 }
