@@ -92,6 +92,8 @@ pub fn measure(
             row.client_cpu += row.cpu() - client_before;
         });
     }
+    // Redisson's semaphore is a count that stays.
+    let _: usize = server.control(&["DEL", "permits-redisson"]);
     let mut all = Rows::new(name, rows, |row| format!("{name}: {} took {} turns", row.name, row.turns()));
     all.push("turns a second", 0, None, |row| row.turns() as f64 / row.time.as_secs_f64());
     all.push("wait p50, ms", 2, None, |row| row.millis(0.5));
