@@ -3,22 +3,26 @@
 mod heap;
 mod polled;
 
+use std::future::pending;
+use std::hint::black_box;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use heap::{allocations, in_use};
-use latchwork::backend::{Backend as _, QueuePosition};
-use latchwork::local::{Local, ThreadRuntime};
+use latchwork::backend::{AcquireOutcome, AcquireRequest, Backend as _, QueuePosition};
+use latchwork::local::{Local, OtherKind, ThreadRuntime};
 use latchwork::lock::{LockName, Mode};
 use latchwork::{LeaseId, Lock, LockClient, LockOptions};
 
 use latchwork_conformance::commands::{Commands as _, RELEASED};
+use latchwork_conformance::{Intercept, Interceptor};
 
 use crate::polled::{poll, ready};
 
 fn main() {
     future_of_an_acquisition_is_small();
+    command_has_room_for_its_future_once();
     uncontended_pair_allocates_nothing();
     dropped_guard_allocates_nothing();
     hand_off_allocates_nothing();
@@ -38,6 +42,43 @@ fn future_of_an_acquisition_is_small() {
     let lock = orders(&LockClient::local());
     let sizes = [size_of_val(&lock.lock()), size_of_val(&lock.try_lock())];
     assert!(sizes.iter().all(|size| *size <= 256), "expected 256 bytes at most, and found {sizes:?}");
+}
+
+/// A store whose futures are as large as those of a network client.
+struct Large;
+
+impl Large {
+    const SIZE: usize = 4096;
+}
+
+impl Interceptor<Local> for Large {
+    type Error = OtherKind;
+
+    fn error(&self, error: OtherKind) -> OtherKind {
+        error
+    }
+
+    async fn acquire(
+        &self,
+        _: &Local,
+        _: Mode,
+        _: &LockName,
+        _: &AcquireRequest,
+    ) -> Result<AcquireOutcome, OtherKind> {
+        let kept = black_box([0_u8; Self::SIZE]);
+        pending::<()>().await;
+        unreachable!("{kept:?}")
+    }
+}
+
+/// Each command writes all of its box: over Redis, three times the future cost half a pair's CPU time.
+fn command_has_room_for_its_future_once() {
+    let lock = orders(&LockClient::new(Intercept::new(Local::new(), Large)));
+    let mut waits = pin!(lock.lock());
+    let before = in_use();
+    assert!(poll(waits.as_mut()).is_pending());
+    let used = in_use() - before;
+    assert!((Large::SIZE..2 * Large::SIZE).contains(&(used as usize)), "{used} bytes");
 }
 
 fn uncontended_pair_allocates_nothing() {

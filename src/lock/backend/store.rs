@@ -114,7 +114,8 @@ macro_rules! commands {
                         }
                     }
                     CommandFuture::UnderWay(Box::pin(async move {
-                        let command = async { Backend::$name(self, $($argument),*).await };
+                        // Pinned here: each `async fn` that takes a future by value has room for it twice.
+                        let command = pin!(async { Backend::$name(self, $($argument),*).await });
                         answered(self, foreign::run(COMMAND, command).await)
                     }))
                 }
