@@ -33,7 +33,7 @@ enum Group {
     Redis,
     /// The growth of costs with waiters, threads, names, clients and readers
     Scale,
-    /// All groups, in half an hour
+    /// All groups, in three quarters of an hour
     All,
 }
 
