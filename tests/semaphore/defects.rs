@@ -58,23 +58,6 @@ fn waker_may_use_the_semaphore() {
     assert_eq!(semaphore.available_permits(), 2);
 }
 
-/// maitake-sync, and tokio before 1.54: closing called wakers under the lock.
-#[test]
-fn waker_may_use_the_semaphore_while_it_is_closed() {
-    let semaphore = Arc::new(AsyncSemaphore::new(0));
-    let reentrant = waker({
-        let semaphore = Arc::clone(&semaphore);
-        move || {
-            semaphore.close();
-            semaphore.add_permits(1);
-        }
-    });
-    let mut waiters = queue(&semaphore, 100, &reentrant);
-    semaphore.close();
-    assert!(waiters.iter_mut().all(is_ready));
-    assert_eq!(semaphore.available_permits(), 100);
-}
-
 /// tokio: a panicking waker among 40 cost 36 wake-ups and 8 permits; all six semaphores tried lost some.
 #[test]
 fn panicking_waker_costs_no_wake_up_and_no_permit() {
@@ -115,15 +98,6 @@ fn waker_that_panics_beside_a_panic_ends_no_process() {
     }));
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"the holder's own"));
     assert!(waiter.iter_mut().all(is_ready));
-}
-
-#[test]
-fn closing_refuses_all_past_wakers_that_panic() {
-    let semaphore = AsyncSemaphore::new(0);
-    let bad = waker(|| panic!("a waker that panics"));
-    let mut waiters = queue(&semaphore, 100, &bad);
-    semaphore.close();
-    assert!(waiters.iter_mut().all(is_ready));
 }
 
 /// tokio: 200 000 waiters with releasing wakers overflowed the stack.
@@ -269,38 +243,43 @@ fn waker_panic_at_a_replacement_leaves_the_waiter_in_the_queue() {
     assert_eq!(semaphore.available_permits(), 1);
 }
 
-/// A waker panicked in a close, at a waiter granted by another waker's permits: later waiters slept forever.
+/// maitake-sync, and tokio before 1.54: closing called wakers under the lock. Ours: a waker panicked in a
+/// close, at a waiter granted by another waker's permits, and later waiters slept forever.
 #[test]
-fn closing_goes_on_past_what_wakers_do() {
-    let semaphore = Arc::new(AsyncSemaphore::new(0));
-    let adds = waker({
-        let semaphore = Arc::clone(&semaphore);
-        move || semaphore.add_permits(100)
-    });
-    let bad = waker(|| panic!("a waker that panics"));
-    let mut waiters: Vec<_> = (0..200).map(|_| semaphore.acquire()).collect();
-    for (number, waiter) in waiters.iter_mut().enumerate() {
-        let waker = match number {
-            0 => &adds,
-            40 => &bad,
-            _ => Waker::noop(),
-        };
-        assert!(poll_by(waiter, waker).is_pending());
+fn closing_refuses_all_past_what_wakers_do() {
+    type Calls = fn(&AsyncSemaphore, usize);
+    let calls: [(usize, Calls, Option<usize>); 4] = [
+        (100, |_, _| panic!("a waker that panics"), Some(0)),
+        (200_000, |semaphore, _| semaphore.close(), Some(0)),
+        (
+            100,
+            |semaphore, _| {
+                semaphore.close();
+                semaphore.add_permits(1);
+            },
+            Some(100),
+        ),
+        (
+            200,
+            |semaphore, number| match number {
+                0 => semaphore.add_permits(100),
+                40 => panic!("a waker that panics"),
+                _ => {}
+            },
+            None,
+        ),
+    ];
+    for (len, calls, left) in calls {
+        let semaphore = Arc::new(AsyncSemaphore::new(0));
+        let mut waiters: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            let semaphore = Arc::clone(&semaphore);
+            assert!(poll_by(waiter, &waker(move || calls(&semaphore, number))).is_pending());
+        }
+        semaphore.close();
+        assert!(waiters.iter_mut().all(is_ready), "expected the end of all waits on the closed semaphore");
+        assert!(left.is_none_or(|left| semaphore.available_permits() == left));
     }
-    semaphore.close();
-    assert!(waiters.iter_mut().all(is_ready), "expected the end of all waits on the closed semaphore");
-}
-
-#[test]
-fn wakers_that_close_do_not_overflow_the_stack() {
-    let semaphore = Arc::new(AsyncSemaphore::new(0));
-    let closes = waker({
-        let semaphore = Arc::clone(&semaphore);
-        move || semaphore.close()
-    });
-    let mut waiters = queue(&semaphore, 200_000, &closes);
-    semaphore.close();
-    assert!(waiters.iter_mut().all(is_ready));
 }
 
 fn waker_that_panics_when_cloned() -> Waker {

@@ -1,7 +1,7 @@
-//! Guarantees documented at `AsyncSemaphore`, while wakers and other threads run.
+//! Guarantees documented at `AsyncSemaphore`, while wakers run. loom-tests have those beside other threads.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::wakers::{poll, poll_by};
 /// Time limit for every step.
 const SOON: Duration = Duration::from_secs(30);
 
-const A_WHILE: Duration = Duration::from_millis(300);
-
 /// Queue lengths around the size of a wake batch.
 const ABOUT_A_BATCH: [usize; 7] = [1, 2, 31, 32, 33, 64, 100];
+
+const MOST: usize = AsyncSemaphore::MAX_PERMITS;
 
 fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &Waker) -> Vec<Acquire<'a>> {
     let mut queue: Vec<_> = (0..len).map(|_| semaphore.acquire()).collect();
@@ -31,180 +31,36 @@ fn queue<'a>(semaphore: &'a AsyncSemaphore, len: usize, special: usize, waker: &
     queue
 }
 
-/// Runs each body repeatedly on a thread of its own.
-fn against_each_other(bodies: &[&(dyn Fn() + Sync)]) {
-    let start = Instant::now();
-    thread::scope(|scope| {
-        for body in bodies {
-            scope.spawn(|| {
-                while start.elapsed() < A_WHILE {
-                    (0..100).for_each(|_| body());
-                }
-            });
-        }
-    });
-}
-
-/// Runs `one` and `other` at the same time for `rounds` rounds, each on a fresh value of `make`.
-fn meet<T: Send + Sync>(
-    rounds: usize,
-    make: impl Fn() -> T,
-    one: impl Fn(&T) + Sync,
-    other: impl Fn(&T) + Sync,
-) {
-    let made: Vec<T> = (0..rounds).map(|_| make()).collect();
-    let round = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for body in [&one as &(dyn Fn(&T) + Sync), &other] {
-            let (made, round) = (&made, &round);
-            scope.spawn(move || {
-                // Even after a panic, so that the other thread does not wait.
-                let _gone = AddsWhenDropped(round, 2 * rounds);
-                for (number, made) in made.iter().enumerate() {
-                    // Spin to this round, as sleeping threads would start at different times.
-                    // Ordering: Relaxed, so that the start orders nothing under test.
-                    round.fetch_add(1, Ordering::Relaxed);
-                    // Ordering: Relaxed, as above.
-                    while round.load(Ordering::Relaxed) < 2 * (number + 1) {
-                        std::hint::spin_loop();
-                    }
-                    body(made);
-                }
-            });
-        }
-    });
-}
-
-struct AddsWhenDropped<'a>(&'a AtomicUsize, usize);
-
-impl Drop for AddsWhenDropped<'_> {
-    fn drop(&mut self) {
-        // Ordering: Relaxed, only a counter.
-        self.0.fetch_add(self.1, Ordering::Relaxed);
-    }
-}
-
-// === No more permits than there should be ===
-
-#[test]
-fn lowering_and_raising_the_capacity_at_once_admits_no_one_more() {
-    let semaphore = AsyncSemaphore::new(1);
-    let held = semaphore.try_acquire().unwrap();
-    let resize = || {
-        semaphore.set_capacity(0);
-        semaphore.set_capacity(1);
-    };
-    against_each_other(&[&resize, &resize, &|| {
-        assert!(semaphore.try_acquire().is_err(), "expected no second permit of one");
-        // The deficit has priority over a waiter, too.
-        assert!(poll(&mut semaphore.acquire()).is_pending(), "expected no second permit of one");
-    }]);
-    semaphore.set_capacity(1);
-    assert_eq!((semaphore.capacity(), semaphore.held(), semaphore.available_permits()), (1, 1, 0));
-    drop(held);
-    assert_eq!(semaphore.available_permits(), 1);
-}
-
-#[test]
-fn capacity_lowered_beside_added_permits_admits_no_one_extra() {
-    let semaphore = AsyncSemaphore::new(1);
-    let held = semaphore.try_acquire().unwrap();
-    // Each permit beyond the held one is removed again.
-    against_each_other(&[
-        &|| {
-            semaphore.set_capacity(0);
-            semaphore.add_permits(1);
-        },
-        &|| assert!(semaphore.try_acquire().is_err(), "expected no second permit of one"),
-    ]);
-    drop(held);
-    assert_eq!(semaphore.available_permits(), semaphore.capacity());
-}
-
 // === Nothing in flight ===
 
-/// Two threads share two permits, so each finds a free permit, even while the queue is in use.
+/// Inside of a waker each permit is free or assigned.
 #[test]
-fn permit_that_no_one_else_wants_is_never_missed() {
-    let semaphore = AsyncSemaphore::new(2);
-    let barrier = Barrier::new(2);
-    let rounds = 2000;
-    let take = |take: &dyn Fn()| {
-        for round in 0..rounds {
-            if barrier.wait().is_leader() {
-                let both = semaphore.try_acquire_many(2).unwrap();
-                let mut waiter = semaphore.acquire_many(1 + round % 2);
-                assert!(poll(&mut waiter).is_pending());
-                drop(both);
-                assert!(poll(&mut waiter).is_ready());
-            }
-            barrier.wait();
-            (0..20).for_each(|_| take());
-        }
-    };
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            take(&|| assert!(poll(&mut semaphore.acquire()).is_ready(), "expected the free permit"))
-        });
-        scope.spawn(|| take(&|| drop(semaphore.try_acquire().expect("one permit is free"))));
-    });
-    assert_eq!(semaphore.available_permits(), 2);
-}
-
-#[test]
-fn all_permits_are_free_or_assigned_when_a_waker_looks() {
-    for len in ABOUT_A_BATCH {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let seen = Arc::new(AtomicUsize::new(usize::MAX));
-        let looks = waker({
-            let (semaphore, seen) = (Arc::clone(&semaphore), Arc::clone(&seen));
-            // Ordering: Relaxed, one thread.
-            move || seen.store(semaphore.available_permits(), Ordering::Relaxed)
-        });
-        let waiters = queue(&semaphore, len, 0, &looks);
-        semaphore.add_permits(1000);
-        // Ordering: Relaxed, as above.
-        assert_eq!(seen.load(Ordering::Relaxed), 1000 - len);
-        drop(waiters);
-        assert_eq!(semaphore.available_permits(), 1000);
-    }
-}
-
-#[test]
-fn free_permits_can_be_taken_inside_of_a_waker() {
-    for len in ABOUT_A_BATCH {
-        let semaphore = Arc::new(AsyncSemaphore::new(0));
-        let taken = Arc::new(AtomicBool::new(false));
-        let tries = waker({
-            let (semaphore, taken) = (Arc::clone(&semaphore), Arc::clone(&taken));
-            move || {
-                assert!(semaphore.try_acquire_many(1000).is_err());
-                drop(semaphore.try_acquire_many(900).expect("so many are left, and more"));
-                assert!(poll(&mut semaphore.acquire_many(900)).is_ready());
-                // Ordering: Relaxed, one thread.
-                taken.store(true, Ordering::Relaxed);
-            }
-        });
-        let waiters = queue(&semaphore, len, 0, &tries);
-        semaphore.add_permits(1000);
-        // Ordering: Relaxed, as above.
-        assert!(taken.load(Ordering::Relaxed));
-        drop(waiters);
-    }
-}
-
-#[test]
-fn waker_can_wait_for_a_free_permit() {
-    for len in ABOUT_A_BATCH {
+fn waker_can_take_or_await_free_permits() {
+    type Uses = fn(&AsyncSemaphore, usize);
+    let ways: [Uses; 3] = [
+        |semaphore, len| assert_eq!(semaphore.available_permits(), 1000 - len),
+        |semaphore, _| {
+            assert!(semaphore.try_acquire_many(1000).is_err());
+            drop(semaphore.try_acquire_many(900).expect("so many are left, and more"));
+            assert!(poll(&mut semaphore.acquire_many(900)).is_ready());
+        },
+        |semaphore, _| drop(semaphore.blocking_acquire_timeout(900, SOON).expect("the permits are free")),
+    ];
+    for (uses, len) in ways.into_iter().flat_map(|uses| ABOUT_A_BATCH.map(|len| (uses, len))) {
         for special in [0, len / 2, len - 1] {
-            let semaphore = Arc::new(AsyncSemaphore::new(0));
-            let blocks = waker({
-                let semaphore = Arc::clone(&semaphore);
-                move || drop(semaphore.blocking_acquire_timeout(900, SOON).expect("the permits are free"))
+            let (semaphore, bell) = (Arc::new(AsyncSemaphore::new(0)), Bell::default());
+            let waker = waker({
+                let (semaphore, bell) = (Arc::clone(&semaphore), bell.clone());
+                move || {
+                    uses(&semaphore, len);
+                    bell.ring();
+                }
             });
-            let mut waiters = queue(&semaphore, len, special, &blocks);
+            let mut waiters = queue(&semaphore, len, special, &waker);
             semaphore.add_permits(1000);
+            assert_eq!(bell.rung(), 1, "expected no panic of the waker of {special} of {len}");
             assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_ready()));
+            assert_eq!(semaphore.available_permits(), 1000);
         }
     }
 }
@@ -266,13 +122,14 @@ fn permits_added_inside_of_a_waker_are_free_inside_of_it() {
 
 // === The latch's notifications ===
 
+/// Nor do the largest numbers of notifications wrap.
 #[test]
 fn notifications_inside_of_a_waker_do_not_add_up() {
-    for len in ABOUT_A_BATCH {
+    for (len, released) in ABOUT_A_BATCH.into_iter().flat_map(|len| [(len, 1), (len, MOST)]) {
         let latch = Arc::new(Latch::new());
         let releases = waker({
             let latch = Arc::clone(&latch);
-            move || (0..10).for_each(|_| latch.release(1))
+            move || (0..10).for_each(|_| latch.release(released))
         });
         let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
         for (number, wait) in waits.iter_mut().enumerate() {
@@ -280,52 +137,16 @@ fn notifications_inside_of_a_waker_do_not_add_up() {
             assert!(poll_by(wait, waker).is_pending());
         }
         latch.release(len);
-        for wait in &mut waits {
+        assert_eq!(latch.pending(), released, "expected the pending notifications beside {len} waiters");
+        for wait in waits.iter_mut().filter(|_| released == 1) {
             let Poll::Ready(call) = poll_by(wait, Waker::noop()) else {
                 panic!("expected the notification of each waiter")
             };
             call.consume();
         }
-        assert_eq!(latch.pending(), 1, "expected one pending notification of {len} waiters");
-    }
-}
-
-#[test]
-fn notifications_inside_of_a_waker_do_not_wrap() {
-    for len in ABOUT_A_BATCH {
-        let latch = Arc::new(Latch::new());
-        let releases = waker({
-            let latch = Arc::clone(&latch);
-            move || (0..5).for_each(|_| latch.release(AsyncSemaphore::MAX_PERMITS))
-        });
-        let mut waits: Vec<_> = (0..len).map(|_| Box::pin(latch.wait())).collect();
-        for (number, wait) in waits.iter_mut().enumerate() {
-            let waker = if number == 0 { &releases } else { Waker::noop() };
-            assert!(poll_by(wait, waker).is_pending());
-        }
-        latch.release(len);
-        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
         drop(waits);
-        assert_eq!(latch.pending(), AsyncSemaphore::MAX_PERMITS);
+        assert_eq!(latch.pending(), released);
     }
-}
-
-#[test]
-fn notifications_of_several_threads_never_exceed_the_largest() {
-    let latch = Latch::new();
-    let most = |n| {
-        let kept = latch.pending();
-        assert!(kept <= n, "expected {n} pending notifications at most, and found {kept}");
-    };
-    let wait = || {
-        most(2);
-        // Takes more notifications than exist: some waits stay pending and pass theirs on.
-        drop((latch.try_wait(), poll(&mut Box::pin(latch.wait())), poll(&mut Box::pin(latch.wait()))));
-    };
-    against_each_other(&[&wait, &wait, &|| latch.release(1), &|| latch.release(2)]);
-    most(2);
-    latch.release(2);
-    assert_eq!(latch.pending(), 2);
 }
 
 // === Wakers inside of wakers ===
@@ -462,56 +283,7 @@ fn stack_does_not_grow_with_the_number_of_semaphores() {
     thread::Builder::new().stack_size(128 * 1024).spawn(chain).unwrap().join().unwrap();
 }
 
-// === Closing ===
-
-#[test]
-fn permits_released_after_close_are_not_acquired() {
-    meet(
-        20_000,
-        || AsyncSemaphore::new(0),
-        |semaphore| {
-            semaphore.close();
-            semaphore.add_permits(1);
-        },
-        |semaphore| {
-            let mut waiter = semaphore.acquire();
-            for _ in 0..3 {
-                assert!(semaphore.try_acquire().is_err(), "expected no permit after `close`");
-                match poll(&mut waiter) {
-                    Poll::Ready(granted) => {
-                        return assert!(granted.is_err(), "expected no grant after `close`");
-                    }
-                    Poll::Pending => {}
-                }
-            }
-        },
-    );
-}
-
-#[test]
-fn failure_for_want_of_permits_comes_before_close() {
-    // A permit is free, so only `close` can cause a failure, and a success must precede `close`.
-    let closed = || (AsyncSemaphore::new(1), AtomicBool::new(false));
-    meet(
-        20_000,
-        closed,
-        |(semaphore, is_closed)| {
-            semaphore.close();
-            // Ordering: Release, after `close`.
-            is_closed.store(true, Ordering::Release);
-        },
-        |(semaphore, is_closed)| {
-            // Ordering: Acquire, as above.
-            let was_closed = is_closed.load(Ordering::Acquire);
-            match semaphore.try_acquire() {
-                Ok(_) => assert!(!was_closed, "expected no permit after `close`"),
-                Err(error) => {
-                    assert_eq!(error, TryAcquireError::Closed, "expected `Closed`, as a permit is free")
-                }
-            }
-        },
-    );
-}
+// === Polling and blocking ===
 
 #[test]
 fn free_permit_is_had_by_the_first_poll_outside_of_a_tokio_task() {

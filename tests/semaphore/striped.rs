@@ -129,35 +129,6 @@ fn all_or_nothing_when_trying() {
     assert_eq!(stripes.try_acquire_all(&two).unwrap().len(), 2);
 }
 
-/// The deadlock that `acquire_all` prevents.
-#[test]
-fn two_stripes_in_clashing_orders_deadlock() {
-    let stripes = StripedSemaphores::new();
-    let [one, other] = two_names(&stripes);
-
-    let forth = stripes.for_name(&one).try_acquire().unwrap();
-    let back = stripes.for_name(&other).try_acquire().unwrap();
-    assert!(
-        poll(&mut pin!(stripes.for_name(&other).acquire())).is_pending(),
-        "expected the acquisition to wait for the other stripe"
-    );
-    assert!(
-        poll(&mut pin!(stripes.for_name(&one).acquire())).is_pending(),
-        "expected the acquisition to wait for the first stripe"
-    );
-    drop((forth, back));
-
-    let forth = poll(&mut pin!(stripes.acquire_all([&one, &other])));
-    let mut back = pin!(stripes.acquire_all([&other, &one]));
-    assert!(poll(&mut back).is_pending());
-    assert!(
-        stripes.for_name(&other).waiters() == 0,
-        "expected the acquisition to wait for the first stripe before the second"
-    );
-    drop(forth);
-    assert!(poll(&mut back).is_ready());
-}
-
 #[test]
 fn threads_that_take_many_in_clashing_orders_finish() {
     const THREADS: usize = 8;

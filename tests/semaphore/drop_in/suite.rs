@@ -212,32 +212,6 @@ async fn a_large_request_is_not_overtaken() {
     drop(small.await.unwrap().unwrap());
 }
 
-#[tokio::test]
-async fn stress_with_all_kinds_of_calls() {
-    let semaphore = Arc::new(Semaphore::new(5));
-    let tasks: Vec<_> = (0..1000_u32)
-        .map(|task| {
-            let semaphore = semaphore.clone();
-            tokio::spawn(async move {
-                match task % 4 {
-                    0 => drop(semaphore.acquire().await.unwrap()),
-                    1 => drop(semaphore.acquire_many(1 + task % 5).await.unwrap()),
-                    2 => drop(semaphore.acquire_owned().await.unwrap()),
-                    _ => {
-                        let _ = timeout(Duration::ZERO, semaphore.acquire_many(3)).await;
-                    }
-                }
-                tokio::task::yield_now().await;
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(semaphore.available_permits(), 5);
-    drop(semaphore.acquire_many(5).await.unwrap());
-}
-
 #[test]
 fn auto_traits() {
     fn is<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
