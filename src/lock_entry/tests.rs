@@ -14,6 +14,14 @@ fn idle() -> (LockEntry, Moment) {
     (LockEntry::new(Rules::default()), Moment::from(Instant::now()))
 }
 
+/// An entry whose owner 1 holds the lock by lease 1.
+fn held() -> (LockEntry, Moment, Grant) {
+    let (entry, now) = idle();
+    assert!(entry.claim());
+    let grant = taken(&entry, 1, now).expect("the entry is open");
+    (entry, now, grant)
+}
+
 fn enter(entry: &LockEntry, owner: u64, now: Moment) -> Turn {
     with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0
 }
@@ -86,52 +94,6 @@ fn granted_for(
 }
 
 #[test]
-fn newcomers_queue_behind_a_call_that_asks_the_store() {
-    let (entry, now) = idle();
-    assert!(entry.claim() && !entry.claim() && !entry.is_idle());
-    let ticket = queued(&entry, &Request::new(2), now);
-    let grant = taken(&entry, 1, now).expect("the entry is open");
-    assert_eq!((entry.holder(now), told(&entry, &ticket, now).is_none()), (Some((1, 1)), true));
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Granted(next, _)) = told(&entry, &ticket, now) else { panic!("nobody has it") };
-    assert!(next.serial() > grant.serial());
-}
-
-#[test]
-fn waiter_is_served_after_a_refused_call_or_a_returned_lease() {
-    for releases in [false, true] {
-        let (entry, now) = idle();
-        assert!(entry.claim());
-        if releases {
-            let grant = taken(&entry, 1, now).expect("the entry is open");
-            assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
-        }
-        let ticket = queued(&entry, &Request::new(2), now);
-        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        assert!(
-            matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
-            "expected the waiter as the next queue head"
-        );
-    }
-}
-
-#[test]
-fn entry_is_idle_again_when_the_call_is_over() {
-    let (entry, now) = idle();
-    for releases in [false, true] {
-        assert!(entry.claim());
-        if releases {
-            let grant = taken(&entry, 1, now).expect("the entry is open");
-            let _ = with(|effects| entry.leave(grant, now, effects));
-            assert!(!entry.is_idle() && entry.is_known_held());
-        }
-        drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        assert!(entry.is_idle() && !entry.is_known_held());
-    }
-    assert!(matches!(enter(&entry, 2, now), Turn::Head(_)));
-}
-
-#[test]
 fn attempt_is_rolled_back_if_its_entry_was_closed_meanwhile() {
     let (entry, now) = idle();
     assert!(entry.claim());
@@ -141,75 +103,9 @@ fn attempt_is_rolled_back_if_its_entry_was_closed_meanwhile() {
 }
 
 #[test]
-fn used_up_ticket_reports_nothing_and_takes_no_waiters_place() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("the entry is open");
-    let used = queued(&entry, &Request::new(2), now);
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
-    assert!(matches!(told(&entry, &used, now), Some(Turn::Granted(..))));
-    for _ in 0..2 {
-        assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
-    }
-    let waits = queued(&entry, &Request::new(3), now);
-    assert!(matches!(told(&entry, &used, now), Some(Turn::Superseded)));
-    drop(effects_of(|effects| entry.cancel(used, now, effects)));
-    assert!(told(&entry, &waits, now).is_none() && entry.waiters() == 1);
-}
-
-/// No release's message wakes the sleepers.
-#[test]
-fn latch_waiters_are_woken_when_a_lease_ends_by_itself() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let _grant = taken(&entry, 1, now).expect("the entry is open");
-    assert!(
-        !with(|effects| entry.tick(now, effects)).1.wakes_sleepers(),
-        "expected no wake-up before the lease's end"
-    );
-    assert!(
-        with(|effects| entry.tick(now + LEASE, effects)).1.wakes_sleepers(),
-        "expected a wake-up at the lease's end"
-    );
-}
-
-#[test]
-fn end_of_a_forgotten_hold_is_looked_at() {
-    let (entry, sent) = idle();
-    assert!(entry.claim());
-    let request = Request::new(1).lease(LEASE);
-    let attempt = Attempt::outside_of_queue(1, &request, sent, LEASE);
-    let mut effects = Effects::default();
-    // Because of the late answer the store may keep the lease for longer, but the guard's hold ends on time.
-    let now = sent + Duration::from_millis(1);
-    let grant = entry.take(&request, &attempt, 0, now, &mut effects).expect("the entry is open");
-    assert_eq!(effects.look_at, Moment::NEVER, "expected no look for a lease that its guard watches");
-    assert!(!entry.is_forgotten());
-    assert_eq!(effects_of(|effects| entry.forget(grant, now, effects)).look_at, sent + LEASE);
-    assert!(entry.is_forgotten());
-    drop(with(|effects| entry.tick(sent + LEASE, effects)));
-    assert!(entry.is_idle());
-}
-
-#[test]
-fn hold_is_lost_by_the_earlier_of_lease_and_longest_hold() {
-    for (max_hold, reason) in [(LEASE * 2, LossReason::Expired), (LEASE / 2, LossReason::HeldTooLong)] {
-        let rules = Rules { max_hold: Some(max_hold), ..Rules::default() };
-        let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-        assert!(entry.claim());
-        let grant = taken(&entry, 1, now).expect("the entry is open");
-        let late = now + LEASE * 3;
-        assert_eq!(entry.state_of(&grant, late), Err(reason));
-        assert_eq!(with(|effects| entry.leave(grant, late, effects)).0, LeaveOutcome::Lost(reason));
-    }
-}
-
-#[test]
 fn hold_is_lost_to_an_outage_if_its_last_renewal_was_unanswered() {
     for (is_answered, reason) in [(false, LossReason::Unreachable), (true, LossReason::Expired)] {
-        let (entry, now) = idle();
-        assert!(entry.claim());
-        let grant = taken(&entry, 1, now).expect("the entry is open");
+        let (entry, now, grant) = held();
         let due = now + LEASE / 3;
         let renewal = with(|effects| entry.tick(due, effects)).0.expect("a third of the lease is over");
         if is_answered {
@@ -269,24 +165,8 @@ fn look_that_was_said_is_not_said_again_until_its_time_has_come() {
 }
 
 #[test]
-fn release_of_a_forgotten_hold_schedules_the_remaining_end() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("the entry is open");
-    let [_brief, forgotten] =
-        [10, 5].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
-    drop(effects_of(|effects| entry.forget(forgotten, now, effects)));
-    let (left, effects) = with(|effects| entry.leave(outer, now, effects));
-    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 5));
-    let (left, effects) = with(|effects| entry.leave_by_name(1, now, effects));
-    assert_eq!((left, effects.look_at), (LeaveOutcome::Remains, now + LEASE / 10));
-}
-
-#[test]
 fn remaining_hold_ends_with_the_last_of_its_leases() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("the entry is open");
+    let (entry, now, outer) = held();
     let inside =
         [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
@@ -298,9 +178,7 @@ fn remaining_hold_ends_with_the_last_of_its_leases() {
 /// The owner's remaining hold lasts as long as possible.
 #[test]
 fn forgotten_hold_that_ends_first_is_given_back_first() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("the entry is open");
+    let (entry, now, outer) = held();
     for part in [5, 10] {
         let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
         drop(effects_of(|effects| entry.forget(grant, now, effects)));
@@ -312,9 +190,7 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
 
 #[test]
 fn hold_that_is_over_is_not_given_back_by_name() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let grant = taken(&entry, 1, now).expect("the entry is open");
+    let (entry, now, grant) = held();
     assert_eq!(with(|effects| entry.leave_by_name(1, now + LEASE, effects)).0, LeaveOutcome::NotHeld);
     assert_eq!(
         with(|effects| entry.leave(grant, now + LEASE, effects)).0,
@@ -396,25 +272,6 @@ fn lease_is_not_renewed_early_if_unused_or_cut_by_sharers() {
 }
 
 #[test]
-fn longest_hold_ends_inside_of_an_initially_unwatched_lease() {
-    let rules = Rules { max_hold: Some(LEASE / 2), ..Rules::default() };
-    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
-    assert!(entry.claim());
-    let own = Request::new(1).shared_owner().lease(LEASE / 10);
-    let attempt = Attempt::outside_of_queue(1, &own, now, LEASE / 10);
-    assert!(entry.take(&own, &attempt, 0, now, &mut Effects::default()).is_some());
-    let later = now + LEASE / 20;
-    let Turn::Granted(inner, _) =
-        with(|effects| entry.enter(&Request::new(1).shared_owner(), noop(), later, effects)).0
-    else {
-        panic!("expected a re-entry without a queue")
-    };
-    assert!(with(|effects| entry.extended(1, later, LEASE, None, later, effects)).0);
-    assert_eq!(entry.holds_end(later), Some(later + LEASE / 2));
-    assert_eq!(entry.state_of(&inner, later + LEASE / 2), Err(LossReason::HeldTooLong));
-}
-
-#[test]
 fn grown_tenure_obeys_the_rules_after_a_heard_release() {
     const TENURE: Duration = Duration::from_millis(30);
     for (receivers, goes_back) in [(0, false), (1, true)] {
@@ -461,21 +318,6 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
         assert_eq!(effects.pending_release().is_some(), finds_it_held);
     }
-}
-
-#[test]
-fn other_processes_go_before_a_call_that_would_ask_at_once() {
-    let (entry, now) = idle();
-    let head = head_of(&entry, &Request::new(1), now);
-    let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
-    let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-    let grant = granted(&entry, &head, 1, 0, now);
-    let _ = with(|effects| entry.leave(grant, now, effects));
-    entry.note_receivers(1, now);
-    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-    assert!(entry.is_idle() && !entry.claim());
-    let head = head_of(&entry, &Request::new(1), now);
-    assert!(head.steps() > 0);
 }
 
 /// The answer came after its lease's end. An earlier, unanswered attempt may lease the lock for longer.
@@ -528,60 +370,6 @@ fn token_after_a_hand_off_is_less_than_all_later_tokens() {
             other => panic!("{other:?}"),
         }
     }
-}
-
-#[test]
-fn lease_is_released_by_the_known_commands_of_the_previous_hold() {
-    let now = Moment::from(Instant::now());
-    for (is_answered, is_refused) in [(false, false), (true, false), (false, true)] {
-        let (entry, extension, head, after) = handed_over_beside_a_token(now);
-        let later = now + LEASE / 10;
-        // This answers a renewal, and not the command that may begin the lease anew.
-        assert!(with(|effects| entry.extended(extension.number(), now, LEASE, None, later, effects)).0);
-        if is_answered {
-            assert!(
-                with(|effects| entry.extended(extension.number(), now, LEASE, Some(7), later, effects)).0
-            );
-        }
-        if is_refused {
-            entry.not_extended(extension);
-        }
-        drop(effects_of(|effects| entry.cancel(after, later, effects)));
-        let grant = granted(&entry, &head, 9, 256, later);
-        match with(|effects| entry.leave(grant, later, effects)).0 {
-            LeaveOutcome::Return(release) => {
-                assert_eq!(
-                    release.rolls_back,
-                    !is_answered && !is_refused,
-                    "expected a rollback only if a command may still run"
-                );
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[test]
-fn answer_for_a_lease_that_went_back_is_not_of_one_in_hand() {
-    let (entry, now) = idle();
-    let head = head_of(&entry, &Request::new(1), now);
-    let grant = granted(&entry, &head, 1, 0, now);
-    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
-    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-    let head = head_of(&entry, &Request::new(2), now);
-    let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
-    let _ = with(|effects| entry.answered(&head, attempt, Answer::Unanswered, now, effects));
-    assert!(
-        !with(|effects| entry.extended(1, now, LEASE, Some(7), now, effects)).0,
-        "expected a rollback of the late extension"
-    );
-    entry.not_extended(Extension::Token { number: 1, lease: LEASE });
-    let LeaveOutcome::Return(release) =
-        with(|effects| entry.leave(granted(&entry, &head, 2, 0, now), now, effects)).0
-    else {
-        panic!("expected a release")
-    };
-    assert!(release.rolls_back, "expected a rollback, as the attempt may still run");
 }
 
 #[test]
@@ -653,10 +441,8 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
 /// The token's command may run late, and its answer may be lost.
 #[test]
 fn lease_beside_a_token_request_is_rolled_back_for_the_latter() {
-    let (entry, now) = idle();
+    let (entry, now, outer) = held();
     let mine = Request::new(1).shared_owner();
-    assert!(entry.claim());
-    let outer = taken(&entry, 1, now).expect("the entry is open");
     let later = now + LEASE / 2;
     let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
     assert_eq!(with(|effects| entry.extending(extension, later, effects)).0, Some(LEASE));
@@ -773,15 +559,6 @@ fn entry_stays_in_use_during_a_hold_acquired_beside_the_queue() {
 }
 
 #[test]
-fn queue_head_is_one_until_it_gives_up() {
-    let (entry, now) = idle();
-    let head = head_of(&entry, &Request::new(1), now);
-    assert!(entry.is_head(&head));
-    drop(effects_of(|effects| entry.abandon(&head, now, effects)));
-    assert!(!entry.is_head(&head));
-}
-
-#[test]
 fn queue_head_is_recalled_for_its_own_owner_only() {
     let (entry, now) = idle();
     let head = head_of(&entry, &Request::new(1), now);
@@ -815,10 +592,8 @@ fn queue_head_that_none_waits_behind_asks_for_one_token() {
 
 #[test]
 fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
-    let (entry, now) = idle();
+    let (entry, now, _outer) = held();
     let mine = Request::new(1).shared_owner();
-    assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("the entry is open");
     let [first, second] = [(); 2].map(|()| inner_that_asks(&entry, &mine.fenced(), now).1);
     for extension in [first, second] {
         assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
@@ -835,10 +610,8 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
 fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
     // The second step: a clock that does not tell the two commands apart.
     for step in [LEASE / 10, Duration::ZERO] {
-        let (entry, now) = idle();
+        let (entry, now, outer) = held();
         let mine = Request::new(1).shared_owner();
-        assert!(entry.claim());
-        let outer = taken(&entry, 1, now).expect("the entry is open");
         let (_, extension) = inner_that_asks(&entry, &mine.fenced(), now);
         assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
         let (sent, later) = (now + step, now + step * 2);
@@ -853,48 +626,10 @@ fn store_is_asked_again_if_a_lease_is_gone_beside_a_new_command() {
     }
 }
 
-/// A waiter asks the store only after the answer to a release under way.
-#[test]
-fn lease_that_is_gone_is_not_released_and_the_next_waiter_asks() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let _grant = taken(&entry, 1, now).expect("the entry is open");
-    let ticket = queued(&entry, &Request::new(2), now);
-    let (lost, effects) = with(|effects| entry.gone(1, now, now, effects));
-    assert_eq!((lost, effects.pending_release()), (true, None));
-    assert!(!with(|effects| entry.gone(1, now, now, effects)).0, "expected one report of the loss");
-    let head = appointed(&entry, &ticket, now);
-    assert!(head.steps() == 0, "expected no back-off, as no other client was notified");
-}
-
-#[test]
-fn vanished_lease_is_not_passed_on_despite_a_command_in_flight() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("the entry is open");
-    let mine = Request::new(1).shared_owner().fenced();
-    let (_, extension) = inner_that_asks(&entry, &mine, now);
-    assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
-    let ticket = queued(&entry, &Request::new(2), now);
-    let (_, effects) = with(|effects| entry.gone(1, now, now, effects));
-    assert!(
-        effects.pending_release().is_some_and(|release| release.rolls_back),
-        "expected a rollback, as a command may begin the lease anew"
-    );
-    assert!(told(&entry, &ticket, now).is_none(), "expected no grant of the vanished lease");
-    drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-    assert!(
-        matches!(told(&entry, &ticket, now), Some(Turn::Head(_))),
-        "expected the waiter as the next queue head"
-    );
-}
-
 /// The token's lease is brief, but the lease in hand is still renewed for the outer hold.
 #[test]
 fn renewal_is_not_delayed_by_the_token_of_a_brief_inner_hold() {
-    let (entry, now) = idle();
-    assert!(entry.claim());
-    let _outer = taken(&entry, 1, now).expect("the entry is open");
+    let (entry, now, _outer) = held();
     let brief = Request::new(1).shared_owner().lease(LEASE / 10).fenced();
     let later = now + LEASE / 4;
     let (_, extension) = inner_that_asks(&entry, &brief, later);
@@ -905,23 +640,6 @@ fn renewal_is_not_delayed_by_the_token_of_a_brief_inner_hold() {
         with(|effects| entry.tick(now + LEASE / 3, effects)).0,
         Some(Renewal { number: 1, lease: Some(LEASE) })
     );
-}
-
-/// The guard's own lease is over, and only the unclaimed grant kept the hold.
-#[test]
-fn guard_beside_an_unclaimed_grant_learns_of_its_leases_end() {
-    let (entry, now) = idle();
-    let mine = Request::new(1).shared_owner();
-    let head = head_of(&entry, &Request::new(2), now);
-    let theirs = granted(&entry, &head, 1, 0, now);
-    let [watched, own] = [mine, mine.lease(LEASE / 10)].map(|request| queued(&entry, &request, now));
-    assert_eq!(with(|effects| entry.leave(theirs, now, effects)).0, LeaveOutcome::Passed);
-    let Some(Turn::Granted(grant, _)) = told(&entry, &own, now) else {
-        panic!("expected the grant for the waiter")
-    };
-    let later = now + LEASE / 10;
-    drop(effects_of(|effects| entry.cancel(watched, later, effects)));
-    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Lost(LossReason::Expired));
 }
 
 fn named() -> (LockEntry, Moment, Ticket, NextHead) {
@@ -967,21 +685,6 @@ fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     assert!(matches!(told(&entry, &ticket, now + limit * 2), Some(Turn::Superseded)));
 }
 
-/// The first command may have queued the number, and a grant to that position may be over.
-#[test]
-fn number_is_not_reused_if_its_position_may_end_too_soon() {
-    let (entry, now, _ticket, next) = named();
-    drop(effects_of(|effects| entry.asks_itself(&next.head, now, effects)));
-    let first = entry.attempt(&next.head, 2, now, LEASE).expect("the queue head may ask");
-    let _ = with(|effects| entry.answered(&next.head, first, Answer::Unanswered, now, effects));
-    let later = now + LEASE;
-    let second = entry.attempt(&next.head, 3, later, LEASE).expect("the queue head may ask");
-    let held = Answer::Held { kept: Some(LEASE) };
-    let (outcome, effects) = with(|effects| entry.answered(&next.head, second, held, later, effects));
-    assert!(matches!(outcome, AttemptOutcome::TooLate));
-    assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), Some(2));
-}
-
 const POSITION: Duration = Duration::from_secs(3);
 const HAS_POSITION: Answer = Answer::Held { kept: Some(POSITION) };
 
@@ -990,25 +693,6 @@ fn competes_by_position(request: &Request) -> (LockEntry, Moment, HeadTicket) {
     let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
     let head = head_of(&entry, request, now);
     (entry, now, head)
-}
-
-#[test]
-fn abandoned_position_is_rolled_back_if_a_command_is_in_flight() {
-    for (answers, rolls_back) in [
-        (&[HAS_POSITION, HAS_POSITION][..], false),
-        (&[Answer::Unanswered, HAS_POSITION], true),
-        (&[HAS_POSITION, Answer::Unanswered], true),
-    ] {
-        let (entry, now, head) = competes_by_position(&Request::new(1));
-        for answer in answers {
-            let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
-            let _ = with(|effects| entry.answered(&head, attempt, *answer, now, effects));
-        }
-        let given_up = effects_of(|effects| entry.abandon(&head, now, effects))
-            .roll_back()
-            .expect("the queue head has a position");
-        assert_eq!((given_up.number, given_up.rolls_back), (1, rolls_back), "{answers:?}");
-    }
 }
 
 /// The command may have been sent after the rollback.
@@ -1147,18 +831,6 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
         assert!(matches!(told, Some(Turn::Granted(_, None))), "{told:?}");
     }
     assert!(matches!(told(&entry, &after, answered), Some(Turn::Head(_))));
-}
-
-#[test]
-fn older_waiter_of_an_owner_enters_with_its_granted_younger_one() {
-    let (entry, now) = readers();
-    let theirs = Request::new(2).shared_owner();
-    let head = head_of(&entry, &Request::new(1), now);
-    let [older, younger] = [theirs.fenced(), theirs].map(|request| queued(&entry, &request, now));
-    let _first = granted(&entry, &head, 1, 0, now);
-    assert!(matches!(told(&entry, &younger, now), Some(Turn::Granted(_, None))));
-    let told = told(&entry, &older, now);
-    assert!(matches!(told, Some(Turn::Granted(_, Some(Extension::Token { .. })))), "{told:?}");
 }
 
 #[test]

@@ -84,14 +84,6 @@ fn failed_subscription_is_told_to_all_and_leaves_nothing() {
 }
 
 #[test]
-fn message_before_the_wait_is_kept() {
-    let (script, registry) = registry();
-    let subscription = registry.subscribe("a");
-    script.inbox().deliver(Message::Unlock);
-    assert!(poll(pin!(subscription.wait())).is_ready());
-}
-
-#[test]
 fn unlock_calls_one_and_read_unlock_calls_all() {
     let (script, registry) = registry();
     let subscriptions = [registry.subscribe("a"), registry.subscribe("a"), registry.subscribe("a")];

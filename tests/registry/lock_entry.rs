@@ -3,7 +3,7 @@
 #[path = "../effects/mod.rs"]
 mod effects;
 
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
@@ -13,6 +13,8 @@ use latchwork::lock_entry::{
 use latchwork_testkit::Bell;
 
 use self::effects::{effects_of, noop, with};
+
+const LEASE: Duration = Duration::from_secs(30);
 
 fn head(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
@@ -46,7 +48,7 @@ fn granted(entry: &LockEntry, request: &Request, now: Moment, lease: Duration) -
 /// `refused`, another process holds the lock first.
 fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128; LEASES] {
     const TURN: Duration = Duration::from_millis(1);
-    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let (entry, lease) = (LockEntry::new(Rules::default()), LEASE);
     let mut now = Moment::from(Instant::now());
     let mut request = Request::new(0);
     let mut head = head(&entry, &request, now);
@@ -95,7 +97,7 @@ fn tenure_does_not_grow_beside_another_process_with_the_lock() {
 /// Returns the back-offs of queue heads that enter `after` a release, with `heard` receivers each, when
 /// another process held the lock first.
 fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [Duration; LEASES] {
-    let (entry, lease) = (LockEntry::new(Rules::default()), Duration::from_secs(30));
+    let (entry, lease) = (LockEntry::new(Rules::default()), LEASE);
     let mut now = Moment::from(Instant::now());
     let enter = |now| match with(|effects| entry.enter(&Request::new(1), noop(), now, effects)).0 {
         Turn::Head(head) => head,
@@ -138,69 +140,10 @@ fn shared() -> Rules {
     Rules { policy: Rules::default().policy.shared(), ..Rules::default() }
 }
 
-/// The process already has the store's lease, so newcomers need not ask the store.
-#[test]
-fn newcomer_shares_the_lock_at_once_until_the_tenure_is_over() {
-    let (tenure, begin) = (Duration::from_millis(30), Moment::from(Instant::now()));
-    let entry = LockEntry::new(shared());
-    let _first = granted(&entry, &Request::new(1), begin, Duration::from_secs(30));
-    let (within, over) = (begin + (tenure - Duration::from_nanos(1)), begin + tenure);
-    let enters = |owner, now| with(|effects| entry.enter(&Request::new(owner), noop(), now, effects)).0;
-    assert!(
-        matches!(enters(2, within), Turn::Granted(..)),
-        "expected a grant for the newcomer within the tenure"
-    );
-    assert!(
-        !matches!(enters(3, over), Turn::Granted(..)),
-        "expected no grant for a newcomer after the tenure, as writers may wait elsewhere"
-    );
-}
-
-/// The holder's explicit lease ends by a timer of its own.
-#[test]
-fn waiter_has_its_turn_when_the_holders_own_lease_is_over() {
-    let (lease, begin) = (Duration::from_secs(1), Moment::from(Instant::now()));
-    let entry = LockEntry::new(Rules::default());
-    let _held = granted(&entry, &Request::new(1).lease(lease), begin, lease);
-    let (entered, effects) = with(|effects| entry.enter(&Request::new(2), noop(), begin, effects));
-    let Turn::Queued(ticket) = entered else { panic!("expected a queued waiter, as the lock is held") };
-    assert!(effects.look_at <= begin + lease, "expected a look no later than the end of the lease");
-    drop(with(|effects| entry.tick(begin + lease, effects)));
-    let told = with(|effects| entry.poll(&ticket, Waker::noop(), begin + lease, effects)).0;
-    assert!(matches!(told, Some(Turn::Head(_))), "{told:?}");
-}
-
-/// A rollback publishes no message, and is retried for minutes.
-#[test]
-fn lease_of_an_answered_command_is_released_and_not_rolled_back() {
-    let (lease, now) = (Duration::from_secs(30), Moment::from(Instant::now()));
-    for outside_of_queue in [true, false] {
-        let (entry, request) = (LockEntry::new(shared()), Request::new(1).shared_owner());
-        let grant = if outside_of_queue {
-            let attempt = Attempt::outside_of_queue(1, &request, now, lease);
-            with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("the entry is open")
-        } else {
-            granted(&entry, &request, now, lease)
-        };
-        let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, now, effects)).0 else {
-            panic!("expected a release, as no task waits")
-        };
-        assert!(
-            !release.rolls_back,
-            "expected a release without a rollback (outside of the queue: {outside_of_queue})"
-        );
-        assert_eq!(entry.acquisitions(), 1);
-        assert!(
-            release.until >= now + lease,
-            "expected a release for as long as the store may keep the lease"
-        );
-    }
-}
-
 #[test]
 fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
     let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-    let (lease, request) = (Duration::from_secs(30), Request::new(1));
+    let (lease, request) = (LEASE, Request::new(1));
     let grant = granted(&entry, &request, now, lease);
     let bell = Bell::default();
     let waker = bell.waker_that_panics();
@@ -227,7 +170,7 @@ fn hundreds(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> 
         match with(|effects| entry.enter(&request, noop(), now, effects)).0 {
             Turn::Granted(..) => {}
             Turn::Head(head) => {
-                let lease = request.own_lease().unwrap_or(Duration::from_secs(30));
+                let lease = request.own_lease().unwrap_or(LEASE);
                 let attempt = entry.attempt(&head, owner, now, lease).unwrap();
                 let (verdict, _) = with(|effects| {
                     entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)
@@ -284,7 +227,7 @@ fn own_lease_ends_as_expired_despite_an_unanswered_verification() {
 fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let limit = Duration::from_secs(5);
     let entry = LockEntry::new(Rules { max_hold: Some(limit), ..Rules::default() });
-    let (now, lease) = (Moment::from(Instant::now()), Duration::from_secs(30));
+    let (now, lease) = (Moment::from(Instant::now()), LEASE);
     let grant = granted(&entry, &Request::new(1), now, lease);
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
@@ -302,7 +245,6 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
 /// A late answer to an extension does not revive a lost hold; the store's longer lease is released.
 #[test]
 fn late_answer_does_not_revive_an_ended_hold() {
-    const LEASE: Duration = Duration::from_secs(1);
     let entry = LockEntry::new(Rules::default());
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
@@ -320,102 +262,39 @@ fn late_answer_does_not_revive_an_ended_hold() {
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
 }
 
-/// Releases lease 1 with a command sent at `sent` unanswered. A waiter that wants a longer lease becomes
-/// queue head and reuses the number.
+/// Releases lease 1 with an extension unanswered. A waiter that wants a longer lease becomes queue head and
+/// reuses the number.
 fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
-    heir_beside(entry, sent, Extension::Renew { number: 1, lease: Duration::from_secs(45) })
-}
-
-/// Like [`heir`], with `extension` as the unanswered command.
-fn heir_beside(entry: &LockEntry, sent: Moment, extension: Extension) -> (HeadTicket, Attempt) {
-    const LEASE: Duration = Duration::from_secs(30);
     let grant = granted(entry, &Request::new(1), sent, LEASE);
-    let wanted = Request::new(2).lease(LEASE * 2);
-    let ticket = queued(entry, &wanted, sent);
+    let ticket = queued(entry, &Request::new(2).lease(LEASE * 2), sent);
+    let extension = Extension::Renew { number: 1, lease: LEASE * 3 / 2 };
     let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
-    let context = Context::from_waker(Waker::noop());
-    let told = with(|effects| entry.poll(&ticket, context.waker(), later, effects)).0;
+    let told = with(|effects| entry.poll(&ticket, Waker::noop(), later, effects)).0;
     let Some(Turn::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
     assert_eq!(attempt.number(), 1, "expected the queue head's number");
     (head, attempt)
 }
 
-/// Rolling the extension back would remove the queue head's new lease, and two owners would have the lock.
-#[test]
-fn late_extension_leaves_its_number_to_the_next_queue_head() {
-    let entry = LockEntry::new(Rules::default());
-    let sent = Moment::from(Instant::now());
-    let (head, attempt) = heir(&entry, sent);
-    let later = sent + Duration::from_millis(2);
-    let extent = Duration::from_secs(45);
-    assert!(
-        with(|effects| entry.extended(1, sent, extent, None, later, effects)).0,
-        "expected the extension for the queue head, without a rollback"
-    );
-    let grant = answered(&entry, &head, attempt, later);
-    assert!(entry.state_of(&grant, later).is_ok());
-}
-
-/// The store may keep the lease for as long as the late extension asked.
-#[test]
-fn leaving_queue_head_undoes_the_late_extension_of_its_number() {
-    let entry = LockEntry::new(Rules::default());
-    let sent = Moment::from(Instant::now());
-    let (head, _) = heir(&entry, sent);
-    let extent = Duration::from_secs(45);
-    assert!(
-        with(|effects| entry.extended(1, sent, extent, None, sent + Duration::from_millis(2), effects)).0
-    );
-    let effects = effects_of(|effects| entry.abandon(&head, sent + Duration::from_millis(3), effects));
-    let undone = effects.roll_back().expect("the store may have the lease");
-    assert!(undone.number == 1 && undone.until >= sent + extent);
-}
-
-/// The loss of one hold does not affect the next hold with the same number.
+/// The loss of one hold does not affect the next hold with the same number. With a coarse clock the previous
+/// hold's last command and the queue head's attempt have equal send times.
 #[test]
 fn lease_that_was_gone_before_it_was_granted_anew_is_not_lost() {
     let entry = LockEntry::new(Rules::default());
     let sent = Moment::from(Instant::now());
     let (head, attempt) = heir(&entry, sent);
-    let later = sent + Duration::from_millis(2);
+    let (coarse, later) = (attempt.sent(), sent + Duration::from_millis(2));
     let grant = answered(&entry, &head, attempt, later);
-    assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
-    assert!(entry.state_of(&grant, later).is_ok());
+    for sent in [sent, coarse] {
+        assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
+        assert!(entry.state_of(&grant, later).is_ok());
+    }
     // The loss was reported by a command sent after the grant.
     assert!(with(|effects| entry.gone(1, later, later, effects)).0);
     assert_eq!(entry.state_of(&grant, later), Err(LossReason::Gone));
-}
-
-/// With a coarse clock the previous hold's last command and the queue head's attempt have equal send times.
-#[test]
-fn lease_survives_a_simultaneous_command_of_the_previous_hold() {
-    let entry = LockEntry::new(Rules::default());
-    let sent = Moment::from(Instant::now());
-    let (head, attempt) = heir(&entry, sent);
-    let (sent, later) = (attempt.sent(), sent + Duration::from_millis(2));
-    let grant = answered(&entry, &head, attempt, later);
-    assert!(!with(|effects| entry.gone(1, sent, later, effects)).0);
-    assert!(entry.state_of(&grant, later).is_ok());
-}
-
-/// The token request may begin the lease anew after the other's release, leaving a lease without an owner.
-#[test]
-fn refused_leaving_head_undoes_the_previous_holds_commands() {
-    let entry = LockEntry::new(Rules::default());
-    let sent = Moment::from(Instant::now());
-    let extent = Duration::from_secs(45);
-    let (head, attempt) = heir_beside(&entry, sent, Extension::Token { number: 1, lease: extent });
-    let later = sent + Duration::from_millis(2);
-    let (verdict, _) =
-        with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, later, effects));
-    assert!(matches!(verdict, AttemptOutcome::StillWaits), "{verdict:?}");
-    let effects = effects_of(|effects| entry.abandon(&head, later, effects));
-    let undone = effects.roll_back().expect("a command of its number may still run");
-    assert!(undone.number == 1 && undone.until >= sent + extent);
 }
 
 /// After grant and forced unlock the store ran an attempt with the same number; its position would become a
@@ -427,7 +306,7 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let entry = LockEntry::new(rules);
     let sent = Moment::from(Instant::now());
     let head = head(&entry, &Request::new(1), sent);
-    let attempt = entry.attempt(&head, 1, sent, Duration::from_secs(30)).unwrap();
+    let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
     assert!(matches!(verdict, AttemptOutcome::StillWaits), "{verdict:?}");
@@ -439,8 +318,6 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let undone = effects.pending_release().expect("the store may have its number in the queue");
     assert!(undone.number == 1 && undone.rolls_back);
 }
-
-const LEASE: Duration = Duration::from_secs(30);
 
 fn twins(now: Moment) -> [(LockEntry, Grant, Ticket); 2] {
     [(); 2].map(|()| {
@@ -475,9 +352,8 @@ fn grant_of_another_entry_is_one_that_is_over() {
 fn ticket_of_another_entry_is_one_that_was_superseded() {
     let now = Moment::from(Instant::now());
     let [(entry, grant, _ticket), (_, _, ticket)] = twins(now);
-    let context = Context::from_waker(Waker::noop());
     assert!(matches!(
-        with(|effects| entry.poll(&ticket, context.waker(), now, effects)).0,
+        with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0,
         Some(Turn::Superseded)
     ));
     drop(effects_of(|effects| entry.cancel(ticket, now, effects)));
