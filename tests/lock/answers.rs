@@ -17,6 +17,7 @@ use crate::over_local::{
     Back, Command, Fate, Gate, There, Way, at_once, fails, goes, never, over, over_when,
 };
 use crate::polled::{poll, ready};
+use crate::stage::begun;
 
 const SECOND: Duration = Duration::from_secs(1);
 const WATCHDOG: u32 = 30;
@@ -110,14 +111,13 @@ fn expired_own_lease_fails_and_watched_lease_is_requested_again() {
     for lease in [Lease::For(SECOND * WATCHDOG), Lease::Watched] {
         let stage = Stage::new();
         stage.answers.attempts.close();
-        let mut reads = pin!(stage.reads.try_lock_for(Duration::ZERO, lease));
-        assert!(poll(reads.as_mut()).is_pending());
+        let mut reads = begun(stage.reads.try_lock_for(Duration::ZERO, lease));
         for _ in 0..WATCHDOG {
             stage.clock.advance(SECOND);
         }
         assert!(stage.writes.is_held());
         stage.answers.attempts.open();
-        match (lease, poll(reads)) {
+        match (lease, poll(reads.as_mut())) {
             (Lease::Watched, Poll::Ready(Ok(Some(read)))) => assert!(read.is_held()),
             (Lease::For(_), Poll::Ready(Err(LockError::Lease(LeaseError::OverBeforeAnswer)))) => {}
             (lease, other) => panic!("{lease:?}: {other:?}"),
@@ -134,11 +134,10 @@ fn limited_wait_requests_an_expired_watched_lease_again() {
         let backend = answers.over(&local, |way, command| way == Back && command.acquires());
         let lock = LockClient::new(backend).get_lock("orders").unwrap();
         let wait = if waits { SECOND * WATCHDOG * 2 } else { Duration::ZERO };
-        let mut tries = pin!(lock.try_lock_for(wait, Lease::Watched));
-        assert!(poll(tries.as_mut()).is_pending());
+        let mut tries = begun(lock.try_lock_for(wait, Lease::Watched));
         clock.advance(SECOND * WATCHDOG);
         answers.open();
-        match poll(tries) {
+        match poll(tries.as_mut()) {
             Poll::Ready(Ok(Some(held))) if waits => assert!(held.is_held()),
             Poll::Ready(Err(LockError::NoAnswer { .. })) if !waits => {}
             other => panic!("waits: {waits}: {other:?}"),
@@ -150,11 +149,10 @@ fn limited_wait_requests_an_expired_watched_lease_again() {
 fn shutdown_while_the_answer_is_awaited_is_told_to_be_that() {
     let stage = Stage::new();
     stage.answers.attempts.close();
-    let mut reads = pin!(stage.reads.try_lock_for(SECOND, Lease::For(SECOND)));
-    assert!(poll(reads.as_mut()).is_pending());
+    let mut reads = begun(stage.reads.try_lock_for(SECOND, Lease::For(SECOND)));
     ready(stage.client.shutdown(Duration::ZERO)).unwrap_err();
     stage.answers.attempts.open();
-    let told = poll(reads);
+    let told = poll(reads.as_mut());
     assert!(matches!(told, Poll::Ready(Err(LockError::ShutDown))), "{told:?}");
 }
 
@@ -169,11 +167,10 @@ fn question_that_was_refused_or_did_not_run_is_not_rolled_back() {
     // The writer has lost its lease and does not know yet.
     assert!(ready(stage.theirs.write().force_unlock()).unwrap());
     let theirs = ready(stage.theirs.write().lock()).unwrap();
-    let mut reads = pin!(stage.reads.lock());
-    assert!(poll(reads.as_mut()).is_pending());
+    let mut reads = begun(stage.reads.lock());
     assert!(!stage.writes.is_held());
     drop(theirs);
-    assert!(poll(reads).is_ready());
+    assert!(poll(reads.as_mut()).is_ready());
     assert_eq!(stage.answers.rolled_back(), 0, "expected no rollback of a refused attempt");
 }
 
@@ -222,8 +219,7 @@ fn waiter_behind_a_call_that_is_refused_asks_at_once() {
     let (waits, behind) = (Arc::new(Mutex::new(None)), lock.clone());
     let comes = Arc::clone(&waits);
     meanwhile.set(move || {
-        let mut waits = Box::pin(async move { behind.lock().await });
-        assert!(poll(waits.as_mut()).is_pending());
+        let waits = begun(async move { behind.lock().await });
         *comes.lock().unwrap() = Some(waits);
         drop(held);
     });
@@ -297,13 +293,12 @@ fn waiter_that_saw_a_holder_survives_late_answers_and_outages() {
     let late = Outcome::After(SECOND * WATCHDOG);
     let (clock, lock, theirs) = in_turn([Outcome::Answered, Outcome::Answered, late, Outcome::Unreachable]);
     let held = ready(theirs.lock()).unwrap();
-    let mut waits = pin!(lock.lock());
-    assert!(poll(waits.as_mut()).is_pending());
+    let mut waits = begun(lock.lock());
     drop(held);
     assert!(poll(waits.as_mut()).is_pending());
     clock.advance(SECOND * WATCHDOG);
     // The rollback of the late answer wakes the waiter again.
-    let told = poll(waits);
+    let told = poll(waits.as_mut());
     assert!(matches!(told, Poll::Ready(Ok(_))), "{told:?}");
 }
 
@@ -326,8 +321,7 @@ fn reader_whose_lease_is_replaced_meanwhile_learns_of_its_loss() {
     for is_forced in [false, true] {
         let held = ready(prices.read().lock()).unwrap();
         way.close();
-        let mut ensures = Box::pin(held.ensure_held());
-        assert!(poll(ensures.as_mut()).is_pending());
+        let mut ensures = begun(held.ensure_held());
         let _longer = ready(prices.read().lock_with_lease(SECOND * 600)).unwrap();
         if is_forced {
             assert!(ready(theirs.read().force_unlock()).unwrap());
@@ -346,11 +340,10 @@ fn inner_hold_acquires_although_its_lease_is_replaced_meanwhile() {
     let mine = prices.read().owned_by(&me);
     let _outer = ready(mine.lock()).unwrap();
     way.close();
-    let mut inner = pin!(mine.lock_with_lease(SECOND * 300));
-    assert!(poll(inner.as_mut()).is_pending());
+    let mut inner = begun(mine.lock_with_lease(SECOND * 300));
     let _longer = ready(prices.read().lock_with_lease(SECOND * 600)).unwrap();
     way.open();
-    let got = poll(inner);
+    let got = poll(inner.as_mut());
     assert!(matches!(got, Poll::Ready(Ok(_))), "{got:?}");
 }
 
@@ -374,17 +367,15 @@ fn renewed_writer_keeps_its_lease_despite_a_refused_read() {
     let outer = ready(writes.lock()).unwrap();
     asked_to_write.close();
     let fenced = writes.clone().fenced();
-    let mut inner = pin!(fenced.lock());
-    assert!(poll(inner.as_mut()).is_pending());
+    let mut inner = begun(fenced.lock());
     assert!(ready(theirs.write().force_unlock()).unwrap());
     let stranger = ready(theirs.write().lock()).unwrap();
-    let mut reads = pin!(reads.lock());
-    assert!(poll(reads.as_mut()).is_pending());
+    let mut reads = begun(reads.lock());
     ready(stranger.unlock()).unwrap();
     asked_to_write.open();
-    let Poll::Ready(Ok(inner)) = poll(inner) else { panic!("expected a hold with a token") };
+    let inner = ready(inner.as_mut()).unwrap();
     answered_to_read.open();
-    let read = poll(reads);
+    let read = poll(reads.as_mut());
     assert!(matches!(read, Poll::Ready(Ok(_))), "{read:?}");
     assert!(inner.is_held() && outer.is_held());
     drop((read, inner, outer));
@@ -405,11 +396,10 @@ fn refused_read_of_a_writer_is_not_repeated_at_a_stopped_clock() {
     assert!(ready(theirs.write().force_unlock()).unwrap());
     let stranger = ready(theirs.write().lock()).unwrap();
     let reads = prices.read().owned_by(&me);
-    let mut reads = pin!(reads.lock());
-    assert!(poll(reads.as_mut()).is_pending());
+    let mut reads = begun(reads.lock());
     clock.advance(SECOND);
     assert!(poll(reads.as_mut()).is_pending());
     assert!(!outer.is_held() && !inner.is_held());
     drop(stranger);
-    assert!(matches!(poll(reads), Poll::Ready(Ok(_))));
+    assert!(matches!(poll(reads.as_mut()), Poll::Ready(Ok(_))));
 }

@@ -16,6 +16,7 @@ use latchwork::subscription::{Message, Registry};
 use latchwork::{AsyncSemaphore, LockClient, LockOptions};
 
 use crate::polled::{poll, ready};
+use crate::stage::begun;
 
 /// A writer that calls `used` on each write, as a logger under the same lock would.
 struct Uses<'a> {
@@ -106,8 +107,7 @@ fn all_parts_of_a_client_in_use_can_be_formatted() {
         latch.release(1);
         let notification = latch.try_wait().expect("one is pending");
         let runtime = local.runtime();
-        let mut sleep = Box::pin(runtime.sleep_until(Instant::now() + Duration::from_secs(60)));
-        assert!(poll(sleep.as_mut()).is_pending());
+        let sleep = begun(runtime.sleep_until(Instant::now() + Duration::from_secs(60)));
         let (metrics, stats, holder) = (client.metrics(), lock.stats(), ready(lock.holder()).unwrap());
         let (registry, transport) = (local.registry(), local.registry().transport());
         let (options, owner) = (LockOptions::default().label("worker"), client.owner());
@@ -177,10 +177,8 @@ fn primitives_in_use_can_be_formatted() {
     ends(|| {
         let semaphore = Arc::new(AsyncSemaphore::new(1));
         let permit = semaphore.try_acquire().unwrap();
-        let mut waits = Box::pin(semaphore.acquire());
-        assert!(poll(waits.as_mut()).is_pending());
-        let mut owned = Box::pin(Arc::clone(&semaphore).acquire_owned());
-        assert!(poll(owned.as_mut()).is_pending());
+        let waits = begun(semaphore.acquire());
+        let owned = begun(Arc::clone(&semaphore).acquire_owned());
         let latch = Latch::new();
         latch.release(1);
         let notification = latch.try_wait().unwrap();

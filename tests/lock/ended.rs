@@ -15,6 +15,7 @@ use crate::foreign::told::told_of;
 use crate::over_local::{Back, Nothing, There, fails, goes, never, over, over_when};
 use crate::polled::{poll, poll_by, ready};
 use crate::runtimes::{Differently, Differs};
+use crate::stage::{begun, begun_by};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -128,8 +129,7 @@ fn woken_queue_head_of_a_client_without_holds_learns_of_the_end() {
     for client in [LockClient::new(local.clone()), LockClient::new(over(&local, Nothing))] {
         ends.has_ended.store(false, SeqCst);
         let lock = client.get_lock("orders").unwrap();
-        let mut competes = Box::pin(lock.lock());
-        assert!(poll(competes.as_mut()).is_pending());
+        let mut competes = begun(lock.lock());
         ends.end();
         let channels = local.channels(Mode::Plain, &LockName::new("orders").unwrap(), client.id());
         local.registry().transport().publish(&channels.own, Message::Unlock);
@@ -160,8 +160,7 @@ fn waker_of_a_loss_that_panics_when_the_runtime_ends_is_told_of() {
     let bell = Bell::default();
     let lock = client.get_lock("orders").unwrap();
     let held = ready(lock.lock_with_lease(LEASE)).unwrap();
-    let mut lost = Box::pin(held.lost());
-    assert!(poll_by(lost.as_mut(), &bell.waker_that_panics()).is_pending());
+    let _lost = begun_by(held.lost(), &bell.waker_that_panics());
     ends.clock.advance(LEASE);
     let _next = ready(lock.lock()).unwrap();
     assert_eq!(bell.rung(), 1, "expected the newcomer to call the waker of the loss");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::over_local::{Back, Command, Fate, There, Way, goes, over_when};
 use crate::polled::ready;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{LeaseError, LockClient, LockError, LockOptions, LossReason};
+use latchwork::{LeaseError, LockClient, LockError, LossReason};
 use tokio::time::{sleep, timeout};
 
 #[tokio::test]
@@ -22,38 +22,6 @@ async fn guard_learns_at_once_of_its_release_by_name_or_another_guard() {
     };
     let told = timeout(Duration::from_secs(1), async { tokio::join!(other.lost(), leaves).0 });
     assert_eq!(told.await.expect("expected the notification of the waiter"), LossReason::GivenBack);
-}
-
-#[tokio::test]
-async fn extended_own_lease_lasts_longer_beside_other_leases() {
-    let client = LockClient::local();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let _others = prices.read().lock().await.unwrap();
-    let mut mine = prices.read().owned_by(&me).lock_with_lease(Duration::from_millis(200)).await.unwrap();
-    mine.extend(Duration::from_secs(60)).await.unwrap();
-    mine.forget();
-    sleep(Duration::from_millis(250)).await;
-    assert_eq!(prices.read().hold_count(&me).await.unwrap(), 1);
-}
-
-/// The owner's own lease is not renewed, while other readers renew theirs.
-#[tokio::test]
-async fn forgotten_hold_ends_though_others_read_on() {
-    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(300));
-    let client = LockClient::with_options(Local::new(), &options).unwrap();
-    let prices = client.get_read_write_lock("prices").unwrap();
-    let me = client.owner();
-    let others = prices.read().lock().await.unwrap();
-    prices.read().owned_by(&me).lock().await.unwrap().forget();
-    assert_eq!(prices.read().hold_count(&me).await.unwrap(), 1);
-    let ends = async {
-        while prices.read().hold_count(&me).await.unwrap() > 0 {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(5), ends).await.expect("the hold ends although others renew their leases");
-    others.ensure_held().await.unwrap();
 }
 
 const LEASE: Duration = Duration::from_secs(1);

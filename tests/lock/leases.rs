@@ -6,9 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::local::Local;
-use latchwork::redis::Redis;
 use latchwork::{Lock, LockClient, LockOptions, LossReason};
-use latchwork_testkit::RedisServer;
+
+use crate::stores::{Store, on_each_store};
 
 /// Far longer than any step here, and far shorter than a leaked lease.
 const SOON: Duration = Duration::from_secs(10);
@@ -23,44 +23,14 @@ fn kinds(client: &LockClient, name: &str) -> [Lock; 3] {
     ]
 }
 
-/// Runs each test for each kind of lock, in memory and on a server, with two clients.
-macro_rules! for_each_store {
-    ($($test:ident),* $(,)?) => {
-        mod in_memory {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    let store = super::Local::new();
-                    let clients = [super::LockClient::new(store.clone()), super::LockClient::new(store)];
-                    super::$test(clients).await;
-                }
-            )*
-        }
-
-        mod on_a_server {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $test() {
-                    let server = super::RedisServer::start();
-                    let connect = async || super::Redis::connect(&server.url()).await.unwrap();
-                    let clients = [
-                        super::LockClient::new(connect().await),
-                        super::LockClient::new(connect().await),
-                    ];
-                    super::$test(clients).await;
-                }
-            )*
-        }
-    };
+on_each_store! {
+    inner_lease_ends_at_the_store_when_the_outer_hold_is_left
+    shutdown_sees_leases_end
+    guard_that_is_granted_lasts
 }
 
-for_each_store!(
-    inner_lease_ends_at_the_store_when_the_outer_hold_is_left,
-    shutdown_sees_leases_end,
-    guard_that_is_granted_lasts,
-);
-
-async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left([client, other]: [LockClient; 2]) {
+async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left(store: &Store) {
+    let [client, other] = store.two_clients().await;
     for (lock, theirs) in kinds(&client, "left").into_iter().zip(kinds(&other, "left")) {
         let lock = lock.owned_by(&client.owner());
         let outer = lock.lock().await.unwrap();
@@ -74,7 +44,8 @@ async fn inner_lease_ends_at_the_store_when_the_outer_hold_is_left([client, othe
     }
 }
 
-async fn shutdown_sees_leases_end([client, _]: [LockClient; 2]) {
+async fn shutdown_sees_leases_end(store: &Store) {
+    let client = store.client().await;
     let mut kept = Vec::new();
     for lock in kinds(&client, "shut down") {
         let lock = lock.owned_by(&client.owner());
@@ -87,7 +58,8 @@ async fn shutdown_sees_leases_end([client, _]: [LockClient; 2]) {
 }
 
 /// Granted beside another hold, and polled only after its own lease, the waiter still gets a live guard.
-async fn guard_that_is_granted_lasts([client, _]: [LockClient; 2]) {
+async fn guard_that_is_granted_lasts(store: &Store) {
+    let client = store.client().await;
     for lock in kinds(&client, "granted") {
         let owned = lock.owned_by(&client.owner());
         let first = lock.lock().await.unwrap();

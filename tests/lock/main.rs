@@ -36,6 +36,8 @@ mod read_write_wakers;
 mod releases;
 mod run;
 mod runtimes;
+mod stage;
+mod stores;
 mod traits;
 mod unconfirmed;
 #[path = "../waiting/mod.rs"]

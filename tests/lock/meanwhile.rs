@@ -13,6 +13,7 @@ use latchwork_testkit::Bell;
 
 use crate::polled::{poll, poll_by, ready};
 use crate::runtimes::{Differently, Differs, Task};
+use crate::stage::begun;
 
 type Once = Box<dyn FnOnce() + Send>;
 
@@ -82,8 +83,7 @@ fn waiter_beside_a_watchdog_falling_asleep_is_served_in_time() {
         let (lock, waits) = (client.get_lock("short").unwrap(), Arc::clone(&waits));
         move || {
             std::mem::forget(ready(lock.lock_with_lease(SHORT)).unwrap());
-            let mut waiter = Box::pin(async move { lock.lock().await });
-            assert!(poll(waiter.as_mut()).is_pending());
+            let waiter = begun(async move { lock.lock().await });
             *waits.lock().unwrap() = Some(waiter);
         }
     });

@@ -1,4 +1,3 @@
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,6 +8,8 @@ use latchwork_testkit::RedisServer;
 
 use crate::over_local::{Back, Command, Gate, There, goes, over_when};
 use crate::polled::{poll, ready};
+use crate::stage::begun;
+use crate::stores::{Store, on_each_store};
 
 const SOON: Duration = Duration::from_secs(10);
 /// Interval between renewals, a third of the lease.
@@ -30,8 +31,10 @@ fn waiter(client: &LockClient) -> tokio::task::JoinHandle<latchwork::Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-async fn everything_is_counted_once(clients: [LockClient; 2]) {
-    let [here, there] = &clients;
+on_each_store! { metrics_of_locks_count_each_event_once }
+
+async fn metrics_of_locks_count_each_event_once(store: &Store) {
+    let [here, there] = &[store.client_with(&options()).await, store.client_with(&options()).await];
     let lock = here.get_lock("metrics").unwrap();
     let theirs = there.get_lock("metrics").unwrap();
     let is_quiet = |metrics: &Metrics| metrics.subscriptions == 0;
@@ -91,13 +94,6 @@ fn options() -> LockOptions {
 }
 
 #[tokio::test]
-async fn metrics_of_local_locks_count_each_event_once() {
-    let local = Local::new();
-    let client = || LockClient::with_options(local.clone(), &options()).unwrap();
-    everything_is_counted_once([client(), client()]).await;
-}
-
-#[tokio::test]
 async fn each_reader_is_counted_of_those_that_are_lost_together() {
     let client = LockClient::local();
     let lock = client.get_read_write_lock("metrics").unwrap();
@@ -125,7 +121,7 @@ fn waits_and_holds_take_as_long_as_they_are_said_to() {
     clock.advance(WAIT);
     drop(dropped);
     drop(held);
-    let Poll::Ready(Ok(held)) = poll(head.as_mut()) else { panic!("expected the free lock") };
+    let held = ready(head).unwrap();
     assert_eq!(client.metrics().waits.sum(), WAIT);
     clock.advance(HOLD);
     drop(held);
@@ -138,16 +134,6 @@ fn waits_and_holds_take_as_long_as_they_are_said_to() {
 
 mod needs_a_server {
     use super::*;
-
-    #[tokio::test]
-    async fn metrics_of_locks_on_redis_count_each_event_once() {
-        let server = RedisServer::start();
-        let client = async || {
-            let redis = Redis::connect(&server.url()).await.unwrap();
-            LockClient::with_options(redis, &options()).unwrap()
-        };
-        everything_is_counted_once([client().await, client().await]).await;
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn metrics_count_an_outages_failures_and_reconnects() {
@@ -190,14 +176,12 @@ fn loss_seen_by_an_extension_counts_beside_a_lease_begun_anew() {
     let mut outer = ready(lock.lock()).unwrap();
     attempts.close();
     let fenced = lock.fenced();
-    let mut inner = pin!(fenced.lock());
-    assert!(poll(inner.as_mut()).is_pending());
+    let mut inner = begun(fenced.lock());
     assert!(ready(theirs.force_unlock()).unwrap());
     renewals.close();
-    let mut extends = pin!(outer.extend(THIRD));
-    assert!(poll(extends.as_mut()).is_pending());
+    let mut extends = begun(outer.extend(THIRD));
     attempts.open();
-    let Poll::Ready(Ok(inner)) = poll(inner.as_mut()) else { panic!("expected a hold with a token") };
+    let inner = ready(inner.as_mut()).unwrap();
     assert!(inner.is_held() && ready(theirs.force_unlock()).unwrap());
     renewals.open();
     let Poll::Ready(Err(error)) = poll(extends.as_mut()) else {

@@ -15,6 +15,7 @@ use latchwork_testkit::waker;
 use crate::clashing::{self, lock, set};
 use crate::over_local::{Between, Command, Fate, There, Way, never, over};
 use crate::polled::{poll, poll_by, ready};
+use crate::stage::begun;
 
 const SECOND: Duration = Duration::from_secs(1);
 crate::waiting::waiting_for!(Duration::from_secs(60));
@@ -117,14 +118,13 @@ fn limit_is_one_for_all_names() {
     let (clock, ours, theirs) = two_clients();
     let [a, b] = ["a", "b"].map(|name| ready(lock(&theirs, name).lock()).unwrap());
     let names = set(&ours, "a b");
-    let mut wait = pin!(names.try_lock_for(10 * SECOND, Lease::Watched));
-    assert!(poll(wait.as_mut()).is_pending());
+    let mut wait = begun(names.try_lock_for(10 * SECOND, Lease::Watched));
     clock.advance(6 * SECOND);
     drop(a);
     assert!(poll(wait.as_mut()).is_pending());
     assert_eq!(held(&ours), "a");
     clock.advance(4 * SECOND);
-    assert!(now(poll(wait)).unwrap().is_none() && held(&ours).is_empty());
+    assert!(now(poll(wait.as_mut())).unwrap().is_none() && held(&ours).is_empty());
     drop(b);
 }
 
@@ -135,20 +135,17 @@ fn cycle_through_a_holder_of_a_single_name_dissolves() {
     let [a, b] = ["a", "b"].map(|name| lock(&theirs, name));
     let has_b = ready(b.lock()).unwrap();
     let names = set(&ours, "b a");
-    let mut all = pin!(names.lock());
-    assert!(poll(all.as_mut()).is_pending());
+    let mut all = begun(names.lock());
     assert_eq!(held(&ours), "a");
-    let mut nested = pin!(a.lock());
-    assert!(poll(nested.as_mut()).is_pending());
+    let mut nested = begun(a.lock());
     let late = lock(&ours, "b");
-    let mut late = pin!(late.lock());
-    assert!(poll(late.as_mut()).is_pending());
+    let mut late = begun(late.lock());
     clock.advance(SECOND);
     assert!(poll(all.as_mut()).is_pending() && held(&ours).is_empty());
-    let has_a = now(poll(nested)).unwrap();
+    let has_a = now(poll(nested.as_mut())).unwrap();
     drop((has_a, has_b));
-    assert!(now(poll(all)).unwrap().is_held(), "expected the set's turn before the late waiter's");
-    assert!(now(poll(late)).is_ok());
+    assert!(now(poll(all.as_mut())).unwrap().is_held(), "expected the set's turn before the late waiter's");
+    assert!(now(poll(late.as_mut())).is_ok());
 }
 
 /// Each set kept `a` in vain for its own time: a waiter of `a` alone waited for all sets before it.
@@ -160,8 +157,7 @@ fn set_behind_one_that_gave_its_names_back_keeps_none() {
     let mut sets: Vec<_> = (0..16).map(|_| Box::pin(names.lock())).collect();
     assert!(sets.iter_mut().all(|set| poll(set.as_mut()).is_pending()));
     let single = lock(&ours, "a");
-    let mut waits = pin!(single.lock());
-    assert!(poll(waits.as_mut()).is_pending(), "expected the first set to keep its first name");
+    let mut waits = begun(single.lock());
     clock.advance(Duration::from_millis(51));
     // Each set hands `a` to the next.
     for set in &mut sets {
@@ -180,10 +176,8 @@ fn waiting_set_is_served_by_a_drain() {
     let (_, ours, theirs) = two_clients();
     let elsewhere = ready(lock(&theirs, "b").lock()).unwrap();
     let names = set(&ours, "a b c");
-    let mut waits = pin!(names.lock());
-    assert!(poll(waits.as_mut()).is_pending());
-    let mut drain = pin!(ours.drain(Duration::from_secs(3600)));
-    assert!(poll(drain.as_mut()).is_pending());
+    let mut waits = begun(names.lock());
+    let drain = begun(ours.drain(Duration::from_secs(3600)));
     assert!(matches!(ready(names.lock()), Err(LockError::ShutDown)));
     drop(elsewhere);
     drop(now(poll(waits.as_mut())).unwrap());
@@ -336,11 +330,10 @@ fn lease_that_ends_while_the_set_waits_is_begun_anew() {
     let (clock, ours, theirs) = two_clients();
     let b = ready(lock(&theirs, "b").lock()).unwrap();
     let names = set(&ours, "a b");
-    let mut all = pin!(names.lock_with_lease(SECOND / 4));
-    assert!(poll(all.as_mut()).is_pending());
+    let mut all = begun(names.lock_with_lease(SECOND / 4));
     clock.advance(SECOND / 3);
     drop(b);
-    let guard = now(poll(all)).unwrap();
+    let guard = now(poll(all.as_mut())).unwrap();
     assert!(guard.is_held() && guard.remaining() == SECOND / 4, "{guard:?}");
 }
 
@@ -350,11 +343,10 @@ fn name_in_hand_outlives_the_end_of_another_names_lease() {
     let (clock, ours, theirs) = two_clients();
     let names = set(&ours, "a b");
     let elsewhere = ready(lock(&theirs, "b").lock()).unwrap();
-    let mut waits = pin!(names.lock_with_lease(Duration::from_millis(20)));
-    assert!(poll(waits.as_mut()).is_pending());
+    let mut waits = begun(names.lock_with_lease(Duration::from_millis(20)));
     clock.advance(Duration::from_millis(21));
     drop(elsewhere);
-    let guard = now(poll(waits)).unwrap();
+    let guard = now(poll(waits.as_mut())).unwrap();
     assert!(guard.is_held());
     assert_eq!(lock(&ours, "b").stats().acquisitions, 1);
 }

@@ -1,81 +1,22 @@
 //! Ownership beyond the suite for every backend, on both backends: unpolled waiters, losses, labels.
 
-use std::future::Future;
-use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use latchwork::backend::Backend;
-use latchwork::local::Local;
-use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions, LossReason};
-use latchwork_testkit::{Bell, RedisServer};
+use latchwork_testkit::Bell;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::polled::poll;
+use crate::stage::begun;
+use crate::stores::{Store, on_each_store};
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 /// Default limit for which an unpolled waiter may keep the lock from others.
 const UNPOLLED: Duration = Duration::from_secs(2);
 
-/// Clients of one store, as in different processes.
-trait Store {
-    type Backend: Backend;
-    async fn client_with(&self, options: &LockOptions) -> LockClient;
-
-    async fn client(&self) -> LockClient {
-        self.client_with(&LockOptions::default()).await
-    }
-}
-
-struct InMemory(Local);
-
-impl Store for InMemory {
-    type Backend = Local;
-
-    async fn client_with(&self, options: &LockOptions) -> LockClient {
-        LockClient::with_options(self.0.clone(), options).unwrap()
-    }
-}
-
-struct OnServer(RedisServer);
-
-impl Store for OnServer {
-    type Backend = Redis;
-
-    async fn client_with(&self, options: &LockOptions) -> LockClient {
-        LockClient::with_options(Redis::connect(&self.0.url()).await.unwrap(), options).unwrap()
-    }
-}
-
-macro_rules! of_both {
-    ($($test:ident)*) => {
-        mod local {
-            use super::*;
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    super::$test(&InMemory(Local::new())).await;
-                }
-            )*
-        }
-        mod on_a_server {
-            use super::*;
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    super::$test(&OnServer(RedisServer::start())).await;
-                }
-            )*
-        }
-    };
-}
-
-of_both! {
-    head_polled_once_is_superseded
-    granted_unpolled_waiter_is_superseded
+on_each_store! {
     unpolled_head_keeps_no_other_process_out
     waiting_task_notices_a_foreign_forced_unlock_within_seconds
     holder_by_hand_off_is_told_the_loss
@@ -83,7 +24,6 @@ of_both! {
     holder_is_told_with_its_label
     longest_hold_costs_no_commands_and_ends_in_time
     waiter_does_not_overtake_by_trying
-    errors_say_what_can_be_done
 }
 
 fn waiter(lock: &Lock) -> JoinHandle<Guard> {
@@ -91,51 +31,9 @@ fn waiter(lock: &Lock) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-async fn head_polled_once_is_superseded<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let held = other.get_lock("a").unwrap().lock().await.unwrap();
-    let lock = client.get_lock("a").unwrap();
-    let mut kept = Box::pin(lock.lock());
-    assert!(poll(kept.as_mut()).is_pending());
-    let next = waiter(&lock);
-    eventually("the next one's place", async || lock.waiters() == 1).await;
-    let begun = Instant::now();
-    held.unlock().await.unwrap();
-    let guard = timeout(UNPOLLED + Duration::from_secs(1), next).await.expect("kept from the lock").unwrap();
-    assert!(begun.elapsed() <= UNPOLLED, "{:?}", begun.elapsed());
-    assert!(client.metrics().superseded >= 1);
-    // Polled again, the waiter queues behind the holder.
-    let unlock = async {
-        eventually("its place in the queue", async || lock.waiters() == 1).await;
-        guard.unlock().await.unwrap();
-    };
-    let (kept, ()) = soon("its turn", async { tokio::join!(kept, unlock) }).await;
-    kept.unwrap().unlock().await.unwrap();
-    eventually("the lock's becoming free", async || !lock.is_locked().await.unwrap()).await;
-}
-
-async fn granted_unpolled_waiter_is_superseded<S: Store>(store: &S) {
-    let client = store.client_with(&LockOptions::default().tenure(Duration::from_secs(3600))).await;
-    let lock = client.get_lock("a").unwrap();
-    let held = lock.lock().await.unwrap();
-    let mut kept = Box::pin(lock.lock());
-    assert!(poll(kept.as_mut()).is_pending());
-    let next = waiter(&lock);
-    eventually("the next one's place", async || lock.waiters() == 2).await;
-    let begun = Instant::now();
-    held.unlock().await.unwrap();
-    let guard = timeout(UNPOLLED + Duration::from_secs(1), next).await.expect("kept from the lock").unwrap();
-    assert!(begun.elapsed() <= UNPOLLED, "{:?}", begun.elapsed());
-    assert_eq!(client.metrics().superseded, 1);
-    drop(kept);
-    guard.ensure_held().await.unwrap();
-    guard.unlock().await.unwrap();
-    assert!(!lock.is_locked().await.unwrap());
-}
-
 /// The store has granted the lock and replied, but no task here has read the reply.
-async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
+async fn unpolled_head_keeps_no_other_process_out(store: &Store) {
+    let [client, other] = store.two_clients().await;
     let lock = client.get_lock("a").unwrap();
     let mut kept = Box::pin(lock.lock());
     let bell = Bell::default();
@@ -153,8 +51,8 @@ async fn unpolled_head_keeps_no_other_process_out<S: Store>(store: &S) {
     guard.unlock().await.unwrap();
 }
 
-async fn waiting_task_notices_a_foreign_forced_unlock_within_seconds<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
+async fn waiting_task_notices_a_foreign_forced_unlock_within_seconds(store: &Store) {
+    let [client, other] = store.two_clients().await;
     let lock = client.get_lock("a").unwrap();
     let guard = lock.lock_with_lease(Duration::from_secs(3600)).await.unwrap();
     let waits = waiter(&lock);
@@ -169,7 +67,7 @@ async fn waiting_task_notices_a_foreign_forced_unlock_within_seconds<S: Store>(s
     next.unlock().await.unwrap();
 }
 
-async fn holder_by_hand_off_is_told_the_loss<S: Store>(store: &S) {
+async fn holder_by_hand_off_is_told_the_loss(store: &Store) {
     let options = LockOptions::default().tenure(Duration::from_secs(3600));
     let (client, other) = (store.client_with(&options).await, store.client().await);
     let lock = client.get_lock("a").unwrap();
@@ -188,8 +86,8 @@ async fn holder_by_hand_off_is_told_the_loss<S: Store>(store: &S) {
     assert!(guard.unlock().await.unwrap_err().is_lost());
 }
 
-async fn extended_lease_lasts<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
+async fn extended_lease_lasts(store: &Store) {
+    let [client, other] = store.two_clients().await;
     let lock = client.get_lock("a").unwrap();
     let mut guard = lock.lock_with_lease(Duration::from_secs(2)).await.unwrap();
     guard.extend(Duration::from_secs(60)).await.unwrap();
@@ -203,7 +101,7 @@ async fn extended_lease_lasts<S: Store>(store: &S) {
     guard.unlock().await.unwrap();
 }
 
-async fn holder_is_told_with_its_label<S: Store>(store: &S) {
+async fn holder_is_told_with_its_label(store: &Store) {
     let (client, other) =
         (store.client_with(&LockOptions::default().label("host-7:worker")).await, store.client().await);
     let (lock, theirs) = (client.get_lock("a").unwrap(), other.get_lock("a").unwrap());
@@ -219,7 +117,7 @@ async fn holder_is_told_with_its_label<S: Store>(store: &S) {
     guard.unlock().await.unwrap();
 }
 
-async fn longest_hold_costs_no_commands_and_ends_in_time<S: Store>(store: &S) {
+async fn longest_hold_costs_no_commands_and_ends_in_time(store: &Store) {
     let limit = Duration::from_millis(300);
     let options = LockOptions::default().max_hold(limit).tenure(Duration::from_secs(3600));
     let client = store.client_with(&options).await;
@@ -234,30 +132,16 @@ async fn longest_hold_costs_no_commands_and_ends_in_time<S: Store>(store: &S) {
     assert!(!lock.is_locked().await.unwrap());
 }
 
-async fn waiter_does_not_overtake_by_trying<S: Store>(store: &S) {
+async fn waiter_does_not_overtake_by_trying(store: &Store) {
     let client = store.client().await;
     let lock = client.get_lock("a").unwrap();
     let held = lock.lock().await.unwrap();
-    let mut waits = pin!(lock.lock());
-    assert!(poll(waits.as_mut()).is_pending());
+    let waits = begun(lock.lock());
     drop(held);
     assert!(lock.try_lock().await.unwrap().is_none(), "expected no lock for a newcomer beside the waiter");
     soon("its turn", waits).await.unwrap().unlock().await.unwrap();
     let late = lock.try_lock_for(Duration::from_millis(20), Lease::Watched).await.unwrap();
     late.expect("the lock is free").unlock().await.unwrap();
-}
-
-async fn errors_say_what_can_be_done<S: Store>(store: &S) {
-    let (client, other) = (store.client().await, store.client().await);
-    let lock = client.get_lock("a").unwrap();
-    let refused = lock.lock_with_lease(Duration::ZERO).await.unwrap_err();
-    assert!(refused.is_refused() && !refused.is_retryable());
-    let not_held = lock.unlock(&client.owner()).await.unwrap_err();
-    assert!(not_held.is_not_held() && !not_held.is_lost());
-    let guard = lock.lock().await.unwrap();
-    assert!(other.get_lock("a").unwrap().force_unlock().await.unwrap());
-    let lost = guard.unlock().await.unwrap_err();
-    assert!(lost.is_lost() && lost.is_not_held() && !lost.is_retryable());
 }
 
 /// With half an id, two of four billion clients would collide.

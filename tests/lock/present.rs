@@ -1,19 +1,22 @@
 //! Lists of present holders and waiters: by this client, and as the store reports them.
 
 use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
-use latchwork::redis::Redis;
 use latchwork::{Lease, LockClient};
-use latchwork_testkit::RedisServer;
+
+use crate::stage::begun;
+use crate::stores::{Store, on_each_store};
 
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
-async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other: LockClient) {
+on_each_store! { list_has_what_is_held_and_what_is_waited_for }
+
+async fn list_has_what_is_held_and_what_is_waited_for(store: &Store) {
+    let [client, other] = store.two_clients().await;
     assert!(client.held().is_empty() && client.waiting().is_empty());
     let me = client.owner();
     let orders = client.get_lock("orders").unwrap();
@@ -21,9 +24,7 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     let inner = orders.owned_by(&me).lock().await.unwrap();
     let lease = Duration::from_secs(60);
     let tickets = client.get_fair_lock("tickets").unwrap().lock_with_lease(lease).await.unwrap();
-    let mut waits = Box::pin(orders.lock());
-    let begun = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(begun.is_pending());
+    let waits = begun(orders.lock());
 
     let held = client.held();
     let told: Vec<_> =
@@ -73,13 +74,6 @@ async fn list_has_what_is_held_and_what_is_waited_for(client: LockClient, other:
     drop(guard);
 }
 
-#[tokio::test]
-async fn list_in_memory() {
-    let local = Local::new();
-    list_has_what_is_held_and_what_is_waited_for(LockClient::new(local.clone()), LockClient::new(local))
-        .await;
-}
-
 /// Operators recognize a stuck lock by these times.
 #[tokio::test]
 async fn list_says_for_how_long_it_is_held_and_for_how_long_yet() {
@@ -90,22 +84,10 @@ async fn list_says_for_how_long_it_is_held_and_for_how_long_yet() {
     let guard = lock.lock_with_lease(lease).await.unwrap();
     runtime.advance(Duration::from_secs(2));
     let theirs = other.get_lock("orders").unwrap();
-    let mut competes = pin!(theirs.lock());
-    assert!(competes.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let _competes = begun(theirs.lock());
     runtime.advance(Duration::from_secs(5));
     let held = &client.held()[0];
     assert_eq!((held.held_for, held.left), (Duration::from_secs(7), Duration::from_secs(53)));
     assert_eq!(other.waiting()[0].competes_for, Some(Duration::from_secs(5)));
     guard.unlock().await.unwrap();
-}
-
-mod on_a_server {
-    use super::*;
-
-    #[tokio::test]
-    async fn list() {
-        let server = RedisServer::start();
-        let client = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
-        list_has_what_is_held_and_what_is_waited_for(client().await, client().await).await;
-    }
 }

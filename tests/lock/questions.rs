@@ -1,6 +1,6 @@
 //! A waiter's questions to the store: timing, number, and handling of an unreachable store.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use latchwork::backend::{Backend, Channels, Failure, LockName, Message, Mode};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::subscription::{Inbox, Transport};
 use latchwork::{Guard, Lease, Lock, LockClient, LockError};
 
 use crate::over_local::{Back, Between, Command, Fate, Way, fails, goes, over, over_with};
 use crate::polled::{poll, ready};
+use crate::stage::{ByHand, begun, waits_on};
 
 pub(crate) type Waits = Pin<Box<dyn Future<Output = Result<Guard, LockError>>>>;
 
@@ -80,15 +80,6 @@ impl Between for Counted {
     fn receivers(&self, _: usize) -> usize {
         2
     }
-}
-
-#[derive(Clone)]
-struct Deaf;
-
-impl Transport for Deaf {
-    fn subscribe(&self, _: &Arc<str>, _: Inbox) {}
-
-    fn unsubscribe(&self, _: &Arc<str>) {}
 }
 
 /// Two clients of one store; the commands of `client` are counted.
@@ -168,7 +159,7 @@ fn constantly_notified_waiter_asks_at_its_pace_and_is_granted() {
 fn unconfirmed_waiter_asks_at_the_leases_end_or_after_a_second() {
     for (lease, sleeps) in [(100, 101), (30_000, 1001)] {
         let stage = Stage::new(Mode::Plain);
-        let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
+        let backend = over_with(stage.local.clone(), stage.counted.clone(), ByHand::default());
         let client = LockClient::new(backend);
         let lease = Duration::from_millis(lease);
         let _held = ready(stage.theirs.get_lock("orders").unwrap().lock_with_lease(lease)).unwrap();
@@ -197,14 +188,13 @@ fn unlimited_call_fails_at_once_if_the_store_is_unreachable() {
         assert!(error.is_unreachable(), "{error:?}");
     });
     assert_eq!(asked, 1);
-    let mut tries = pin!(lock.try_lock_for(Duration::from_secs(2), Lease::Watched));
-    assert!(poll(tries.as_mut()).is_pending());
+    let mut tries = begun(lock.try_lock_for(Duration::from_secs(2), Lease::Watched));
     stage.clock.advance(Duration::from_secs(1));
     assert!(poll(tries.as_mut()).is_pending());
     stage.counted.is_gone(false);
     stage.clock.advance(Duration::from_millis(501));
     assert!(
-        matches!(poll(tries), Poll::Ready(Ok(Some(_)))),
+        matches!(poll(tries.as_mut()), Poll::Ready(Ok(Some(_)))),
         "expected the waiter to acquire by its next attempt"
     );
 }
@@ -224,10 +214,7 @@ fn waiter_that_saw_the_lock_held_survives_an_unreachable_store() {
         drop(held);
         for _ in 0..30 {
             stage.clock.advance(Duration::from_millis(100));
-            assert!(
-                poll(waits.as_mut()).is_pending(),
-                "expected the waiter to outlast the outage (holder in this client: {held_here})"
-            );
+            waits_on(waits.as_mut());
         }
         stage.counted.is_gone(false);
         stage.clock.advance(Duration::from_secs(1));
@@ -244,8 +231,7 @@ fn limit_reached_in_an_outage_reports_the_stores_last_answer() {
     let stage = Stage::new(Mode::Plain);
     let _held = ready(stage.theirs.get_lock("orders").unwrap().lock()).unwrap();
     let lock = stage.client.get_lock("orders").unwrap();
-    let mut tries = pin!(lock.try_lock_for(Duration::from_secs(1), Lease::Watched));
-    assert!(poll(tries.as_mut()).is_pending());
+    let mut tries = begun(lock.try_lock_for(Duration::from_secs(1), Lease::Watched));
     stage.counted.is_gone(true);
     stage.tell();
     let asked = stage.asked_by(|| assert!(poll(tries.as_mut()).is_pending()));
@@ -253,7 +239,7 @@ fn limit_reached_in_an_outage_reports_the_stores_last_answer() {
     stage.clock.advance(Duration::from_millis(600));
     assert!(poll(tries.as_mut()).is_pending());
     stage.clock.advance(Duration::from_millis(400));
-    let tried = poll(tries);
+    let tried = poll(tries.as_mut());
     assert!(matches!(tried, Poll::Ready(Ok(None))), "{tried:?}");
 }
 
@@ -308,16 +294,14 @@ fn question_that_did_not_run_is_not_rolled_back() {
 #[test]
 fn named_waiter_asks_before_its_subscription_is_confirmed() {
     let stage = Stage::new(Mode::Fair);
-    let backend = over_with(stage.local.clone(), stage.counted.clone(), Deaf);
+    let backend = over_with(stage.local.clone(), stage.counted.clone(), ByHand::default());
     let client = LockClient::new(backend);
     let lock = client.get_fair_lock("orders").unwrap();
     let held = ready(lock.lock()).unwrap();
-    let mut they_wait = waits(&Stage::lock(&stage.theirs, Mode::Fair));
+    let they_wait = waits(&Stage::lock(&stage.theirs, Mode::Fair));
     let mut waits = waits(&lock);
     drop(held);
-    let Poll::Ready(Ok(_theirs)) = poll(they_wait.as_mut()) else {
-        panic!("expected the other client's turn")
-    };
+    let _theirs = ready(they_wait).unwrap();
     let asked = stage.asked_by(|| {
         assert!(poll(waits.as_mut()).is_pending());
         stage.clock.advance(Duration::from_millis(1001));

@@ -14,6 +14,7 @@ use latchwork_testkit::Bell;
 use crate::over_local::over_with;
 use crate::polled::{poll, poll_by, ready};
 use crate::questions::{Stage, Waits, waits};
+use crate::stage::begun;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -165,8 +166,7 @@ fn waiter_behind_a_cut_off_queue_head_learns_of_the_outage() {
     let stage = Stage::new(Mode::Plain);
     let lock = Stage::lock(&stage.client, Mode::Plain);
     stage.counted.is_gone(true);
-    let mut head = Box::pin(lock.try_lock_for(SECOND, Lease::Watched));
-    assert!(poll(head.as_mut()).is_pending());
+    let head = begun(lock.try_lock_for(SECOND, Lease::Watched));
     let mut behind = waits(&lock);
     drop(head);
     let Poll::Ready(Err(error)) = poll(behind.as_mut()) else {
@@ -181,11 +181,9 @@ fn client_lets_others_go_first_for_one_step_less_each_time() {
     let stage = Stage::new(Mode::Plain);
     let (lock, theirs) = (Stage::lock(&stage.client, Mode::Plain), Stage::lock(&stage.theirs, Mode::Plain));
     let held = ready(theirs.lock()).unwrap();
-    let mut first = waits(&lock);
+    let first = waits(&lock);
     drop(held);
-    let Poll::Ready(Ok(held)) = poll(first.as_mut()) else {
-        panic!("expected the notification of the waiter")
-    };
+    let held = ready(first).unwrap();
     drop(held);
     let mut again = waits(&lock);
     let _held = ready(theirs.lock()).unwrap();
@@ -232,7 +230,7 @@ fn enqueued_waiter_asks_nothing_before_its_grant() {
         };
         assert!(poll(named.as_mut()).is_pending());
         drop(held);
-        let Poll::Ready(Ok(held)) = poll(before.as_mut()) else { panic!("expected the waiter's turn") };
+        let held = ready(before.as_mut()).unwrap();
         let asked = stage.asked_by(|| {
             for _ in 0..10 {
                 assert!(poll(named.as_mut()).is_pending());
@@ -312,8 +310,7 @@ fn lease_is_verified_at_once_for_a_waiter_that_gives_up_soon() {
         let stage = Stage::new(Mode::Plain);
         let lock = Stage::lock(&stage.client, Mode::Plain);
         let _held = ready(lock.lock()).unwrap();
-        let mut tries = pin!(lock.try_lock_for(limit, Lease::Watched));
-        assert!(poll(tries.as_mut()).is_pending());
+        let _tries = begun(lock.try_lock_for(limit, Lease::Watched));
         stage.clock.advance(Duration::from_millis(1));
         assert_eq!(stage.counted.renewals(), verified, "{limit:?}");
     }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
 use std::time::Duration;
 
+use latchwork::LockOptions;
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Guard, LockClient, LockOptions, ReadWriteLock};
 
 use crate::foreign::told::told_of;
 use crate::foreign::waker_that_panics;
 use crate::polled::{poll, poll_by, ready};
+use crate::stage::{Two, begun, begun_by};
 
 /// Length of a read turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -38,46 +39,28 @@ pub(crate) fn on_clone(hook: impl FnOnce() -> Waker + Send + 'static) -> Waker {
     unsafe { Waker::new(Arc::into_raw(hook).cast(), &VTABLE) }
 }
 
-struct Stage {
-    runtime: ThreadRuntime,
-    client: LockClient,
-    prices: ReadWriteLock,
-    theirs: ReadWriteLock,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let runtime = ThreadRuntime::paused();
-        let local = Local::with_runtime(runtime.clone());
-        let options = LockOptions::default().unpolled_limit(TURN * 10);
-        let client = LockClient::with_options(local.clone(), &options).unwrap();
-        let prices = client.get_read_write_lock("prices").unwrap();
-        let theirs = LockClient::new(local).get_read_write_lock("prices").unwrap();
-        Self { runtime, client, prices, theirs }
-    }
-
-    fn they_write(&self) -> Guard {
-        ready(self.theirs.write().lock()).unwrap()
-    }
+fn two() -> (ThreadRuntime, Two) {
+    let clock = ThreadRuntime::paused();
+    let options = LockOptions::default().unpolled_limit(TURN * 10);
+    (clock.clone(), Two::of_with(&Local::with_runtime(clock), &options))
 }
 
 /// The write lock comes between the re-entry check and enqueueing, or to a queue head.
 #[test]
 fn owner_granted_the_write_lock_while_enqueueing_to_read_reads() {
     for as_head in [false, true] {
-        let stage = Stage::new();
-        let held = stage.they_write();
-        let mut rests = pin!(stage.prices.read().lock());
+        let (clock, Two { prices, me, their_prices, .. }) = two();
+        let held = ready(their_prices.write().lock()).unwrap();
+        let mut rests = pin!(prices.read().lock());
         let mut held = Some(held);
         if !as_head {
             // Let a reader in that is not polled.
             assert!(poll(rests.as_mut()).is_pending());
             held = None;
-            stage.runtime.advance(TURN);
+            clock.advance(TURN);
         }
 
-        let me = stage.client.owner();
-        let (reads, writes) = (stage.prices.read().owned_by(&me), stage.prices.write().owned_by(&me));
+        let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
         let wrote = Arc::new(Mutex::new(None));
         let has_written = Arc::clone(&wrote);
         let hook = move || {
@@ -102,21 +85,17 @@ fn owner_granted_the_write_lock_while_enqueueing_to_read_reads() {
 #[test]
 fn waker_that_panics_costs_no_lock_of_its_caller() {
     for by_recall in [true, false] {
-        let stage = Stage::new();
-        let held = stage.they_write();
-        let me = stage.client.owner();
+        let (clock, Two { prices, me, their_prices, .. }) = two();
+        let held = ready(their_prices.write().lock()).unwrap();
         let panics = waker_that_panics();
-        let (write, read) = (stage.prices.write().owned_by(&me), stage.prices.read().owned_by(&me));
-        let mut reads = Box::pin(stage.prices.read().lock());
-        assert!(poll(reads.as_mut()).is_pending());
+        let (write, read) = (prices.write().owned_by(&me), prices.read().owned_by(&me));
+        let mut reads = begun(prices.read().lock());
         // Enqueued, so that the next holder calls the waker.
-        let mut behind = Box::pin(read.lock());
-        assert!(poll_by(behind.as_mut(), &panics).is_pending());
-        let mut writes = Box::pin(write.lock());
-        assert!(poll(writes.as_mut()).is_pending());
+        let behind = begun_by(read.lock(), &panics);
+        let mut writes = begun(write.lock());
         drop(held);
         if by_recall {
-            stage.runtime.advance(TURN);
+            clock.advance(TURN);
         }
         let reports = told_of(|| match by_recall {
             true => drop(poll(writes.as_mut())),
@@ -125,7 +104,7 @@ fn waker_that_panics_costs_no_lock_of_its_caller() {
         assert_eq!(reports, 1, "expected one report (by recall: {by_recall})");
         drop((writes, reads, behind));
         assert!(
-            ready(stage.theirs.write().try_lock()).unwrap().is_some(),
+            ready(their_prices.write().try_lock()).unwrap().is_some(),
             "expected a free lock for the other client (by recall: {by_recall})"
         );
     }

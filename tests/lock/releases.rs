@@ -16,6 +16,7 @@ use crate::over_local::{
     Back, Between, Command, Fate, Gate, Nothing, There, Way, fails, goes, never, over, over_when,
 };
 use crate::polled::{poll, ready};
+use crate::stage::begun;
 
 /// Refuses every release while the flag is set, and records the time of each.
 #[derive(Clone)]
@@ -130,6 +131,21 @@ struct InPlace {
     outcome: Mutex<Option<Result<(), ShutdownError>>>,
 }
 
+impl InPlace {
+    fn begun(client: &LockClient) -> Arc<Self> {
+        let (this, client) = (Arc::new(Self::default()), client.clone());
+        let shutdown = async move { client.shutdown(Duration::from_secs(3600)).await };
+        *this.shutdown.lock().unwrap() = Some(Box::pin(shutdown));
+        Arc::clone(&this).wake();
+        assert_eq!(this.outcome(), None);
+        this
+    }
+
+    fn outcome(&self) -> Option<Result<(), ShutdownError>> {
+        self.outcome.lock().unwrap().clone()
+    }
+}
+
 impl Wake for InPlace {
     fn wake(self: Arc<Self>) {
         // Locked by the poll that caused this wake-up, which sees the change anyway.
@@ -149,8 +165,7 @@ fn shutdown_that_is_polled_late_looks_once_more() {
     let clock = ThreadRuntime::paused();
     let client = LockClient::new(Local::with_runtime(clock.clone()));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-    let mut ends = pin!(client.shutdown(LIMIT));
-    assert!(poll(ends.as_mut()).is_pending());
+    let mut ends = begun(client.shutdown(LIMIT));
     drop(held);
     clock.advance(LIMIT);
     assert_eq!(poll(ends.as_mut()), Poll::Ready(Ok(())));
@@ -163,16 +178,12 @@ fn shutdown_waits_for_guards_and_leaves_forgotten_holds_alone() {
     let lock = client.get_lock("orders").unwrap().owned_by(&client.owner());
     ready(lock.lock()).unwrap().forget();
     let beside = [(); 2].map(|()| ready(lock.lock()).unwrap());
-    let waits = Arc::new(InPlace::default());
-    let shut_down = client.clone();
-    *waits.shutdown.lock().unwrap() =
-        Some(Box::pin(async move { shut_down.shutdown(Duration::from_secs(3600)).await }));
-    Arc::clone(&waits).wake();
+    let waits = InPlace::begun(&client);
     let [forgotten, dropped] = beside;
     forgotten.forget();
-    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    assert_eq!(waits.outcome(), None);
     drop(dropped);
-    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+    assert_eq!(waits.outcome(), Some(Ok(())));
     assert!(ready(lock.is_locked()).unwrap(), "expected the forgotten hold to keep its lease");
 }
 
@@ -200,15 +211,10 @@ fn shutdown_hears_of_a_release_that_a_caller_has_left_unawaited() {
     let clock = ThreadRuntime::paused();
     let client = first_release_is_lost(&Local::with_runtime(clock));
     let lock = client.get_lock("orders").unwrap();
-    let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
-    assert!(poll(unlocks.as_mut()).is_pending());
-    let waits = Arc::new(InPlace::default());
-    *waits.shutdown.lock().unwrap() =
-        Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));
-    Arc::clone(&waits).wake();
-    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    let unlocks = begun(async move { lock.lock().await.unwrap().unlock().await });
+    let waits = InPlace::begun(&client);
     drop(unlocks);
-    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+    assert_eq!(waits.outcome(), Some(Ok(())));
 }
 
 /// The store never answers the first release, whose future is kept unpolled.
@@ -218,8 +224,7 @@ fn unanswered_release_is_retried_and_shutdown_needs_no_caller() {
     let client = first_release_is_lost(&Local::with_runtime(clock.clone()));
     let lock = client.get_lock("orders").unwrap();
     let unlocked = lock.clone();
-    let mut unlocks = Box::pin(async move { unlocked.lock().await.unwrap().unlock().await });
-    assert!(poll(unlocks.as_mut()).is_pending());
+    let unlocks = begun(async move { unlocked.lock().await.unwrap().unlock().await });
     clock.advance(Duration::from_millis(900));
     assert!(ready(lock.is_locked()).unwrap(), "expected the release to wait a second for its answer");
     clock.advance(Duration::from_millis(200));
@@ -235,13 +240,9 @@ fn unanswered_release_is_retried_and_shutdown_needs_no_caller() {
 fn shutdown_woken_during_a_release_hears_of_the_locks_end() {
     let client = LockClient::new(over(&Local::new(), Nothing));
     let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-    let waits = Arc::new(InPlace::default());
-    *waits.shutdown.lock().unwrap() =
-        Some(Box::pin(async move { client.shutdown(Duration::from_secs(3600)).await }));
-    Arc::clone(&waits).wake();
-    assert_eq!(*waits.outcome.lock().unwrap(), None);
+    let waits = InPlace::begun(&client);
     drop(held);
-    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+    assert_eq!(waits.outcome(), Some(Ok(())));
 }
 
 #[test]
@@ -311,24 +312,21 @@ fn shutdown_waits_for_the_retry_of_a_failed_release() {
     });
     let client = LockClient::new(backend);
     let lock = client.get_lock("orders").unwrap();
-    let mut unlocks = Box::pin(async move { lock.lock().await.unwrap().unlock().await });
-    assert!(poll(unlocks.as_mut()).is_pending());
-    let (waits, too_early) = (Arc::new(InPlace::default()), Arc::new(AtomicBool::default()));
-    *waits.shutdown.lock().unwrap() =
-        Some(Box::pin(async move { client.shutdown(Duration::from_secs(5)).await }));
+    let mut unlocks = begun(async move { lock.lock().await.unwrap().unlock().await });
+    let (waits, too_early) = (InPlace::begun(&client), Arc::new(AtomicBool::default()));
     gate.open();
     let look = {
         let (waits, too_early) = (waits.clone(), too_early.clone());
         move || {
             waits.clone().wake();
-            too_early.store(waits.outcome.lock().unwrap().is_some(), SeqCst);
+            too_early.store(waits.outcome().is_some(), SeqCst);
         }
     };
     at_events_of(Level::WARN, "latchwork::lock::entry::release", look, || {
         assert!(matches!(poll(unlocks.as_mut()), Poll::Ready(Err(error)) if error.is_release_pending()));
     });
     assert!(!too_early.load(SeqCst), "expected the shutdown to wait for the retry of the release");
-    assert_eq!(*waits.outcome.lock().unwrap(), Some(Ok(())));
+    assert_eq!(waits.outcome(), Some(Ok(())));
 }
 
 /// A token request that arrives after the release leases the lock anew.
@@ -352,14 +350,13 @@ fn late_token_of_a_departed_owner_is_undone_after_the_outage() {
     let _outer = ready(mine.lock_with_lease(LEASE)).unwrap();
     asks.close();
     let fenced = mine.clone().fenced();
-    let mut inner = pin!(fenced.lock_with_lease(LEASE));
-    assert!(poll(inner.as_mut()).is_pending());
+    let mut inner = begun(fenced.lock_with_lease(LEASE));
     ready(mine.unlock(&me)).unwrap();
     ready(mine.unlock(&me)).unwrap();
     assert!(ready(theirs.try_lock()).unwrap().is_some());
     away.store(true, SeqCst);
     asks.open();
-    assert!(matches!(poll(inner), Poll::Ready(Err(error)) if error.is_lost()));
+    assert!(matches!(poll(inner.as_mut()), Poll::Ready(Err(error)) if error.is_lost()));
     assert!(
         ready(theirs.try_lock()).unwrap().is_none(),
         "expected the lock leased anew by the late token request"

@@ -1,10 +1,8 @@
 //! `run` and `run_with` of `Lock` and `Guard`: work that ends with the lock.
 
 use std::future::{pending, ready};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
@@ -45,33 +43,6 @@ async fn work_is_dropped_when_the_lock_is_lost_and_the_reason_is_told() {
     // Ordering: SeqCst, as above.
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     assert!(lock.try_lock().await.unwrap().is_some(), "expected a free lock after the work");
-}
-
-/// The loss and the work's next step are ready at the same poll.
-#[test]
-fn work_takes_no_step_after_a_loss_is_known() {
-    let clock = ThreadRuntime::paused();
-    let client = LockClient::new(Local::with_runtime(clock.clone()));
-    let mut context = Context::from_waker(Waker::noop());
-    let lock = client.get_lock("name").unwrap();
-    let mut taking = pin!(lock.lock_with_lease(Duration::from_secs(1)));
-    let Poll::Ready(guard) = taking.as_mut().poll(&mut context) else { panic!("expected the free lock") };
-    let steps = AtomicUsize::new(0);
-    let mut run = pin!(guard.unwrap().run(async {
-        // Ordering: SeqCst, as above.
-        steps.fetch_add(1, Ordering::SeqCst);
-        tokio::task::yield_now().await;
-        // Ordering: SeqCst, as above.
-        steps.fetch_add(1, Ordering::SeqCst);
-    }));
-    assert!(run.as_mut().poll(&mut context).is_pending());
-    clock.advance(Duration::from_secs(2));
-    let Poll::Ready(outcome) = run.as_mut().poll(&mut context) else {
-        panic!("expected the loss of the lock")
-    };
-    assert!(outcome.unwrap_err().is_lost());
-    // Ordering: SeqCst, as above.
-    assert_eq!(steps.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -22,71 +22,23 @@ fn sent<T: Send>(_: T) {}
 static _LATCH: Latch = Latch::new();
 static _STRIPES: StripedSemaphores = StripedSemaphores::new();
 
-#[test]
-fn types() {
-    shared::<AsyncSemaphore>();
-    shared::<SemaphorePermit<'_>>();
-    shared::<OwnedSemaphorePermit>();
-    shared::<Acquire<'_>>();
-    shared::<AcquireOwned>();
-    shared::<PollSemaphore>();
-    shared::<StripedSemaphores>();
-    shared::<Stripe<'_>>();
-    shared::<StripeGuard<'_>>();
-    shared::<StripesGuard<'_>>();
-    shared::<Latch>();
-    shared::<Notification<'_>>();
-    shared::<LockEntry>();
-    shared::<ChannelEntry>();
-    shared::<LeaseId>();
-    shared::<Listener>();
-    shared::<Inbox>();
-    shared::<Registry<LocalTransport>>();
-    shared::<Subscription<LocalTransport>>();
-    shared::<RedisTransport>();
-    shared::<LockClient>();
-    shared::<Lock>();
-    shared::<Guard>();
-    shared::<MultiLock>();
-    shared::<MultiGuard>();
-    shared::<blocking::MultiLock>();
-    shared::<blocking::MultiGuard>();
-    shared::<blocking::LockClient>();
-    shared::<blocking::Lock>();
-    shared::<blocking::Guard>();
-    shared::<RedisBuilder>();
-    shared::<Owner>();
-    shared::<LockName>();
-    shared::<ThreadRuntime>();
-    shared::<TokioRuntime>();
-    shared::<Sleep>();
-    // Like tokio's semaphore.
-    unwind_safe::<AsyncSemaphore>();
-    unwind_safe::<Latch>();
-    unwind_safe::<StripedSemaphores>();
-    unwind_safe::<LockClient>();
-    unwind_safe::<Lock>();
-    unwind_safe::<ReadWriteLock>();
-    unwind_safe::<Guard>();
-    unwind_safe::<MultiLock>();
-    unwind_safe::<MultiGuard>();
-    unwind_safe::<Owner>();
-    unwind_safe::<blocking::LockClient>();
-    unwind_safe::<blocking::Lock>();
-    unwind_safe::<blocking::Guard>();
-    unwind_safe::<LockError>();
+macro_rules! of {
+    ($bound:ident: $($type:ty),*) => { $($bound::<$type>();)* };
 }
 
 #[test]
-fn errors() {
-    error::<AcquireError>();
-    error::<TryAcquireError>();
-    error::<SubscribeError>();
-    error::<NameError>();
-    error::<LeaseError>();
-    error::<MultiLockError>();
-    error::<LockError>();
-    error::<latchwork::redis::Error>();
+fn types() {
+    of!(shared: AsyncSemaphore, SemaphorePermit<'_>, OwnedSemaphorePermit, Acquire<'_>, AcquireOwned,
+        PollSemaphore, StripedSemaphores, Stripe<'_>, StripeGuard<'_>, StripesGuard<'_>, Latch,
+        Notification<'_>, LockEntry, ChannelEntry, LeaseId, Listener, Inbox, Registry<LocalTransport>,
+        Subscription<LocalTransport>, RedisTransport, LockClient, Lock, Guard, MultiLock, MultiGuard,
+        blocking::MultiLock, blocking::MultiGuard, blocking::LockClient, blocking::Lock, blocking::Guard,
+        RedisBuilder, Owner, LockName, ThreadRuntime, TokioRuntime, Sleep);
+    // Like tokio's semaphore.
+    of!(unwind_safe: AsyncSemaphore, Latch, StripedSemaphores, LockClient, Lock, ReadWriteLock, Guard,
+        MultiLock, MultiGuard, Owner, blocking::LockClient, blocking::Lock, blocking::Guard, LockError);
+    of!(error: AcquireError, TryAcquireError, SubscribeError, NameError, LeaseError, MultiLockError,
+        LockError, latchwork::redis::Error);
 }
 
 #[test]

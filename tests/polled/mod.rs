@@ -12,6 +12,7 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Returns the output of a future that is ready at the first poll.
+#[track_caller]
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
         Poll::Ready(output) => output,

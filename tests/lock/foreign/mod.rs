@@ -7,18 +7,20 @@ mod subscriber;
 pub(crate) mod told;
 pub(crate) mod wakers;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use latchwork::LockClient;
 use latchwork::backend::Backend;
 use latchwork::local::ThreadRuntime;
+use latchwork::{Guard, Lock, LockClient};
 use latchwork_testkit::waker;
 
-use crate::polled::poll;
+use crate::polled::{poll, ready};
 
 pub(crate) fn waker_that_panics() -> Waker {
     waker(|| panic!("on purpose"))
@@ -31,10 +33,61 @@ pub(crate) fn waker_that_panics_when_dropped() -> Waker {
     }
     impl Drop for Dropped {
         fn drop(&mut self) {
-            panic!("on purpose");
+            assert!(std::thread::panicking(), "on purpose");
         }
     }
     Waker::from(Arc::new(Dropped))
+}
+
+/// Counts calls, and panics at some of them.
+#[derive(Clone, Default)]
+struct PanicsAt {
+    calls: Arc<AtomicUsize>,
+    at: Arc<Mutex<Range<usize>>>,
+}
+
+impl PanicsAt {
+    fn call(&self) {
+        // Ordering: SeqCst here and below for simplicity; a test needs no less.
+        let call = self.calls.fetch_add(1, SeqCst);
+        let panics = self.at.lock().unwrap().contains(&call);
+        assert!(!panics, "on purpose");
+    }
+
+    /// Returns the count of calls by `act`, with panics at those in `at`.
+    fn calls_of(&self, at: Range<usize>, act: impl FnOnce()) -> usize {
+        self.calls.store(0, SeqCst);
+        *self.at.lock().unwrap() = at;
+        act();
+        *self.at.lock().unwrap() = 0..0;
+        self.calls.load(SeqCst)
+    }
+}
+
+/// Repeats `run`, which returns its count of calls, with a panic at each call in turn.
+fn at_each_call(run: impl Fn(Range<usize>) -> usize) {
+    let calls = run(0..0);
+    assert!(calls > 50, "{calls} calls");
+    for at in 0..calls {
+        run(at..at + 1);
+    }
+}
+
+fn lock_of(client: &LockClient, fair: bool) -> Lock {
+    if fair { client.get_fair_lock("orders") } else { client.get_lock("orders") }.unwrap()
+}
+
+/// Asserts that the name is free for each client, and that the watched lock is renewed.
+fn assert_alive(place: &str, clients: [&LockClient; 2], fair: bool, clock: &ThreadRuntime, watched: &Guard) {
+    for client in clients {
+        let tried = ready(lock_of(client, fair).try_lock()).unwrap();
+        assert!(tried.is_some(), "{place}: expected the free lock, and the name is dead");
+    }
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(20));
+        assert!(watched.is_held(), "{place}: expected a renewed lease");
+        ready(watched.ensure_held()).unwrap_or_else(|error| panic!("{place}: {error}"));
+    }
 }
 
 fn attempt_ready<F: Future>(future: F) -> Option<F::Output> {

@@ -14,6 +14,7 @@ use crate::over_local::{Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 use crate::questions::{Stage, Waits, waits};
 use crate::read_write_wakers::on_clone;
+use crate::stage::begun_by;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,8 +29,7 @@ fn stage() -> (ThreadRuntime, [Lock; 2]) {
 fn waker_panic_at_an_expired_lease_does_not_stop_the_newcomer() {
     let (clock, [lock, theirs]) = stage();
     let _held = ready(lock.lock_with_lease(SECOND)).unwrap();
-    let mut waits = Box::pin(theirs.lock());
-    assert!(poll_by(waits.as_mut(), &waker_that_panics()).is_pending());
+    let waits = begun_by(theirs.lock(), &waker_that_panics());
     clock.advance(SECOND);
     assert_eq!(told_of(|| drop(ready(lock.lock()).unwrap())), 1);
     drop(waits);

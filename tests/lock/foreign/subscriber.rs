@@ -1,7 +1,5 @@
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork::local::{Local, ThreadRuntime};
@@ -13,20 +11,12 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 
+use super::{PanicsAt, at_each_call};
 use crate::over_local::{Nothing, over};
-use crate::polled::{poll, ready};
+use crate::polled::ready;
+use crate::stage::begun;
 
-struct Panics {
-    calls: Arc<AtomicUsize>,
-    at: RangeInclusive<usize>,
-}
-
-impl Panics {
-    fn call(&self) {
-        // Ordering: SeqCst for simplicity; a test needs no less.
-        assert!(!self.at.contains(&self.calls.fetch_add(1, Ordering::SeqCst)), "on purpose");
-    }
-}
+struct Panics(PanicsAt);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Panics {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
@@ -35,38 +25,36 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Panics {
     }
 
     fn enabled(&self, _: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        self.call();
+        self.0.call();
         true
     }
 
     fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
-        self.call();
+        self.0.call();
     }
 
     fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
-        self.call();
+        self.0.call();
     }
 
     fn on_enter(&self, _: &Id, _: Context<'_, S>) {
-        self.call();
+        self.0.call();
     }
 
     fn on_exit(&self, _: &Id, _: Context<'_, S>) {
-        self.call();
+        self.0.call();
     }
 
     fn on_close(&self, _: Id, _: Context<'_, S>) {
-        self.call();
+        self.0.call();
     }
 }
 
 fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
     let (lock, theirs) = (client.get_lock("orders").unwrap(), other.get_lock("orders").unwrap());
     let held = ready(lock.lock()).unwrap();
-    let mut waits = Box::pin(lock.lock());
-    assert!(poll(waits.as_mut()).is_pending());
-    let mut they_wait = Box::pin(theirs.lock());
-    assert!(poll(they_wait.as_mut()).is_pending());
+    let waits = begun(lock.lock());
+    let they_wait = begun(theirs.lock());
     clock.advance(Duration::from_secs(11));
     drop(held);
     drop(waits);
@@ -80,40 +68,37 @@ fn act(clock: &ThreadRuntime, client: &LockClient, other: &LockClient) {
 }
 
 /// Runs `act` with panics at the calls `at`, checks the outcome, and returns the number of calls.
-fn run(at: RangeInclusive<usize>) -> usize {
+fn run(at: Range<usize>) -> usize {
     let clock = ThreadRuntime::paused();
     let local = Local::with_runtime(clock.clone());
     let backend = over(&local, Nothing);
     let [client, other] = [(); 2].map(|()| LockClient::new(backend.clone()));
     let names = ["one", "another", "a third"];
     let watched = names.map(|name| ready(client.get_lock(name).unwrap().lock()).unwrap());
-    let calls = Arc::default();
-    let subscriber = registry().with(Panics { calls: Arc::clone(&calls), at: at.clone() });
-    let acted = tracing::subscriber::with_default(subscriber, || {
-        catch_unwind(AssertUnwindSafe(|| act(&clock, &client, &other)))
+    let panics = PanicsAt::default();
+    let subscriber = registry().with(Panics(panics.clone()));
+    let calls = panics.calls_of(at.clone(), || {
+        let acted = tracing::subscriber::with_default(subscriber, || {
+            catch_unwind(AssertUnwindSafe(|| act(&clock, &client, &other)))
+        });
+        assert!(acted.is_ok(), "expected the panic of call {at:?} to leave the reported work alone");
     });
-    assert!(acted.is_ok(), "expected the panic of call {at:?} to leave the reported work alone");
     clock.advance(Duration::from_secs(3));
     let free = ready(LockClient::new(local).get_lock("orders").unwrap().try_lock()).unwrap().is_some();
     assert!(free, "expected a free lock after the panic of call {at:?}, and the name is dead");
     clock.advance(Duration::from_secs(60));
     assert!(watched.iter().all(Guard::is_held), "expected renewed leases after the panic of call {at:?}");
-    // Ordering: SeqCst, as above.
-    calls.load(Ordering::SeqCst)
+    calls
 }
 
+/// Counts events of this thread only; some occur here or in a background thread, by chance.
 #[test]
 fn subscriber_panic_at_any_call_costs_no_name_and_no_renewal() {
-    let calls = run(usize::MAX..=usize::MAX);
-    // Events of this thread only; some occur here or in a background thread, by chance.
-    assert!(calls > 50, "expected more than 50 calls in the life of a lock, and saw {calls}");
-    for at in 0..calls {
-        run(at..=at);
-    }
+    at_each_call(run);
 }
 
 /// The report of a panic is an event, too.
 #[test]
 fn subscriber_that_panics_at_each_call_costs_no_name() {
-    run(0..=usize::MAX);
+    run(0..usize::MAX);
 }

@@ -6,7 +6,7 @@ use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork::backend::{Backend, Message, Mode, Runtime, SubscribeError};
+use latchwork::backend::{Backend, Inbox, Message, Mode, Registry, Runtime, SubscribeError};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::{AsyncSemaphore, Guard, Lease, LeaseError, Lock, LockClient, LockOptions};
 use latchwork_testkit::waker;
@@ -16,6 +16,7 @@ use super::waker_that_panics_when_dropped;
 use crate::over_local::{Back, Command, Gate, Nothing, over};
 use crate::polled::{poll, poll_by, ready};
 use crate::runtimes::{Differently, Differs, Task, Untimed};
+use crate::stage::{ByHand, begun, begun_by};
 
 const WATCHDOG: Duration = Duration::from_millis(1500);
 const UNPOLLED: Duration = Duration::from_millis(20);
@@ -157,38 +158,43 @@ fn wait<F: Future>(future: F) -> F::Output {
 
 type Place = fn(&Stage, &Waker);
 
+/// Frees the first lock, for which the second waits.
+fn frees([holder, waiter]: [Lock; 2], waker: &Waker, free: impl FnOnce(Guard)) {
+    let held = ready(holder.lock()).unwrap();
+    let _waits = begun_by(waiter.lock(), waker);
+    free(held);
+}
+
 /// Called on the caller's thread, within the caller's call.
 const IN_A_CALL: &[(&str, Place)] = &[
     ("hand-off by unlock", |stage, waker| {
-        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        let _ = ready(held.unlock());
+        frees([stage.orders(), stage.orders()], waker, |held| _ = ready(held.unlock()));
     }),
-    ("hand-off by drop", |stage, waker| {
-        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        drop(held);
-    }),
+    ("hand-off by drop", |stage, waker| frees([stage.orders(), stage.orders()], waker, drop)),
     ("release that another client hears of", |stage, waker| {
-        let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.theirs());
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        drop(held);
+        frees([stage.orders(), stage.theirs()], waker, drop);
+    }),
+    ("fair hand-off between clients", |stage, waker| {
+        let clients = [&stage.client, &stage.other];
+        frees(clients.map(|client| client.get_fair_lock("tickets").unwrap()), waker, drop);
+    }),
+    ("fair hand-off in a client", |stage, waker| {
+        frees([(); 2].map(|()| stage.client.get_fair_lock("tickets").unwrap()), waker, drop);
+    }),
+    ("end of the tenure", |stage, waker| {
+        let options = LockOptions::default().tenure(Duration::ZERO);
+        let third = LockClient::with_options(over(&stage.local, Nothing), &options).unwrap();
+        frees([(); 2].map(|()| third.get_lock("orders").unwrap()), waker, drop);
     }),
     ("queue head that leaves", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
-        let mut head = Box::pin(lock.lock());
-        assert!(poll(head.as_mut()).is_pending());
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        let head = begun(lock.lock());
+        let _waits = begun_by(lock.lock(), waker);
         drop(head);
     }),
     ("loss by force", |stage, waker| {
         let held = ready(stage.orders().lock()).unwrap();
-        let mut lost = Box::pin(held.lost());
-        assert!(poll_by(lost.as_mut(), waker).is_pending());
+        let _lost = begun_by(held.lost(), waker);
         let _ = ready(stage.orders().force_unlock());
     }),
     // An event of the owner ends the hold, and has other effects beside the loss.
@@ -196,8 +202,7 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let me = stage.client.owner();
         let lock = stage.orders().owned_by(&me);
         let held = ready(lock.lock()).unwrap();
-        let mut lost = Box::pin(held.lost());
-        assert!(poll_by(lost.as_mut(), waker).is_pending());
+        let _lost = begun_by(held.lost(), waker);
         let _ = ready(lock.unlock(&me));
     }),
     ("recalled waiter", |stage, waker| {
@@ -206,59 +211,28 @@ const IN_A_CALL: &[(&str, Place)] = &[
         let theirs = stage.other.get_read_write_lock("prices").unwrap();
         let written = ready(theirs.write().lock()).unwrap();
         let (write, read) = (prices.write().owned_by(&me), prices.read().owned_by(&me));
-        let mut writes = Box::pin(write.lock());
-        assert!(poll(writes.as_mut()).is_pending());
-        let mut reads = Box::pin(read.lock());
-        assert!(poll_by(reads.as_mut(), waker).is_pending());
+        let mut writes = begun(write.lock());
+        let _reads = begun_by(read.lock(), waker);
         drop(written);
         let _ = poll(writes.as_mut());
     }),
-    ("fair hand-off between clients", |stage, waker| {
-        let lock = stage.other.get_fair_lock("tickets").unwrap();
-        let held = ready(stage.client.get_fair_lock("tickets").unwrap().lock()).unwrap();
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        drop(held);
-    }),
-    ("fair hand-off in a client", |stage, waker| {
-        let lock = stage.client.get_fair_lock("tickets").unwrap();
-        let held = ready(lock.lock()).unwrap();
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        drop(held);
-    }),
-    ("end of the tenure", |stage, waker| {
-        let options = LockOptions::default().tenure(Duration::ZERO);
-        let backend = over(&stage.local, Nothing);
-        let third = LockClient::with_options(backend, &options).unwrap();
-        let (held, lock) =
-            (ready(third.get_lock("orders").unwrap().lock()).unwrap(), third.get_lock("orders"));
-        let lock = lock.unwrap();
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
-        drop(held);
-    }),
     ("shutdown that closes a waiter", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        let _waits = begun_by(lock.lock(), waker);
         let third = LockClient::new(stage.local.clone());
         let theirs = third.get_lock("orders").unwrap();
-        let mut waits = [Box::pin(theirs.lock()), Box::pin(theirs.lock())];
-        waits.iter_mut().for_each(|waits| assert!(poll_by(waits.as_mut(), waker).is_pending()));
+        let _waits = [(); 2].map(|()| begun_by(theirs.lock(), waker));
         let _ = ready(third.shutdown(Duration::ZERO));
     }),
     ("shutdown that waits for a guard", |stage, waker| {
         let third = LockClient::new(stage.local.clone());
         let held = ready(third.get_lock("orders").unwrap().lock()).unwrap();
-        let mut ends = Box::pin(third.shutdown(SOON));
-        assert!(poll_by(ends.as_mut(), waker).is_pending());
+        let _ends = begun_by(third.shutdown(SOON), waker);
         drop(held);
     }),
     ("message to a channel", |stage, waker| {
         let subscription = stage.client.registry().subscribe("orders");
-        let mut told = Box::pin(subscription.wait());
-        assert!(poll_by(told.as_mut(), waker).is_pending());
+        let _told = begun_by(subscription.wait(), waker);
         stage.local.registry().transport().publish("orders", Message::ReadUnlock);
     }),
 ];
@@ -267,27 +241,23 @@ const IN_A_CALL: &[(&str, Place)] = &[
 const IN_TIMERS: &[(&str, Place)] = &[
     ("timer", |stage, waker| {
         let runtime = stage.local.runtime();
-        let mut sleep = pin!(runtime.sleep_until(Instant::now() + Duration::from_millis(200)));
-        assert!(poll_by(sleep.as_mut(), waker).is_pending());
+        let _sleep = begun_by(runtime.sleep_until(Instant::now() + Duration::from_millis(200)), waker);
         stage.trap.await_call();
     }),
     ("limit of a wait", |stage, waker| {
         let (_held, lock) = (ready(stage.theirs().lock()).unwrap(), stage.orders());
-        let mut waits = pin!(lock.try_lock_for(Duration::from_millis(200), WATCHDOG));
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        let _waits = begun_by(lock.try_lock_for(Duration::from_millis(200), WATCHDOG), waker);
         stage.trap.await_call();
     }),
     ("lease that ends beside a waiter", |stage, waker| {
         let _held = ready(stage.orders().lock_with_lease(Duration::from_millis(50))).unwrap();
         let lock = stage.orders();
-        let mut waits = pin!(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        let _waits = begun_by(lock.lock(), waker);
         stage.trap.await_call();
     }),
     ("lease that ends beside its watcher", |stage, waker| {
         let held = ready(stage.orders().lock_with_lease(Duration::from_millis(5))).unwrap();
-        let mut lost = pin!(held.lost());
-        assert!(poll_by(lost.as_mut(), waker).is_pending());
+        let _lost = begun_by(held.lost(), waker);
         stage.trap.await_call();
     }),
 ];
@@ -295,17 +265,14 @@ const IN_TIMERS: &[(&str, Place)] = &[
 const IN_TASKS: &[(&str, Place)] = &[
     ("waiter that was not polled in time", |stage, waker| {
         let (held, lock) = (ready(stage.orders().lock()).unwrap(), stage.orders());
-        let mut rests = pin!(lock.lock());
-        assert!(poll(rests.as_mut()).is_pending());
-        let mut waits = pin!(lock.lock());
-        assert!(poll_by(waits.as_mut(), waker).is_pending());
+        let _rests = begun(lock.lock());
+        let _waits = begun_by(lock.lock(), waker);
         drop(held);
         stage.trap.await_call();
     }),
     ("loss that a renewal finds", |stage, waker| {
         let held = ready(stage.orders().lock()).unwrap();
-        let mut lost = pin!(held.lost());
-        assert!(poll_by(lost.as_mut(), waker).is_pending());
+        let _lost = begun_by(held.lost(), waker);
         // Another client forces the lock; its call cannot report to this client.
         assert!(ready(stage.theirs().force_unlock()).unwrap());
         stage.trap.await_call();
@@ -365,11 +332,9 @@ fn waker_blocked_by_an_unpolled_grants_return_delays_no_renewal() {
     let (prices, theirs, me) = (prices.unwrap(), theirs.unwrap(), stage.client.owner());
     let (reads, writes) = (prices.read().owned_by(&me), prices.write().owned_by(&me));
     let held = ready(writes.lock()).unwrap();
-    let mut rests = Box::pin(reads.lock());
-    assert!(poll(rests.as_mut()).is_pending());
+    let _rests = begun(reads.lock());
     drop(held);
-    let mut waits = Box::pin(theirs.write().lock());
-    assert!(poll_by(waits.as_mut(), &stage.trap.waker()).is_pending());
+    let waits = begun_by(theirs.write().lock(), &stage.trap.waker());
     answers.open();
     stage.trap.await_call();
     stage.assert_works("given back unpolled", true);
@@ -400,8 +365,7 @@ fn waker_panic_at_a_loss_does_not_fail_the_forced_unlock() {
     let client = LockClient::new(over(&Local::new(), Nothing));
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(false));
     let held = ready(lock.lock()).unwrap();
-    let mut lost = Box::pin(held.lost());
-    assert!(poll_by(lost.as_mut(), &trap.waker()).is_pending());
+    let _lost = begun_by(held.lost(), &trap.waker());
     assert_eq!(told_of(|| assert!(ready(lock.force_unlock()).unwrap())), 1);
     assert_eq!(trap.state.lock().unwrap().calls, 1);
     assert!(!held.is_held());
@@ -413,8 +377,7 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
     let client = LockClient::new(Local::with_runtime(Differently(ThreadRuntime::new(), Untimed)));
     let (lock, trap) = (client.get_lock("orders").unwrap(), Trap::new(true));
     let held = ready(lock.lock_with_lease(Duration::from_millis(5))).unwrap();
-    let mut lost = Box::pin(held.lost());
-    assert!(poll_by(lost.as_mut(), &trap.waker()).is_pending());
+    let _lost = begun_by(held.lost(), &trap.waker());
     while held.is_held() {}
     thread::scope(|scope| {
         let newcomer = scope.spawn(|| wait(lock.lock()).map(drop));
@@ -433,19 +396,6 @@ fn waker_of_a_loss_that_blocks_delays_no_newcomer() {
 /// All waiters of a subscription have to learn of the outcome.
 #[test]
 fn waker_panic_at_a_confirmation_leaves_no_waiter_asleep() {
-    use latchwork::backend::{Inbox, Registry, Transport};
-
-    #[derive(Default)]
-    struct ByHand(Mutex<Option<Inbox>>);
-
-    impl Transport for ByHand {
-        fn subscribe(&self, _channel: &Arc<str>, inbox: Inbox) {
-            *self.0.lock().unwrap() = Some(inbox);
-        }
-
-        fn unsubscribe(&self, _channel: &Arc<str>) {}
-    }
-
     type Settle = fn(&Inbox);
     let ways: [(&str, Settle); 3] = [
         ("ready", |inbox| inbox.ready()),
@@ -455,14 +405,13 @@ fn waker_panic_at_a_confirmation_leaves_no_waiter_asleep() {
     for (way, settle) in ways {
         let registry = Registry::new(ByHand::default());
         let subscription = registry.subscribe("orders");
-        let inbox = registry.transport().0.lock().unwrap().clone().unwrap();
+        let inbox = registry.transport().0.lock().unwrap()[0].clone();
         let (panics, counts) = (Trap::new(false), Trap::new(true));
         counts.let_go();
         let mut waits = [(); 2].map(|()| Box::pin(subscription.subscribed()));
         assert!(poll_by(waits[0].as_mut(), &panics.waker()).is_pending());
         assert!(poll_by(waits[1].as_mut(), &counts.waker()).is_pending());
-        let mut sleeps = Box::pin(subscription.wait());
-        assert!(poll_by(sleeps.as_mut(), &counts.waker()).is_pending());
+        let _sleeps = begun_by(subscription.wait(), &counts.waker());
         assert_eq!(told_of(|| settle(&inbox)), 1, "{way}: expected one report of a panic");
         let told = if way == "ready" { 1 } else { 2 };
         assert_eq!(counts.state.lock().unwrap().calls, told, "{way}");
@@ -516,8 +465,7 @@ fn lock_polled_by_a_waker_within_the_releasing_call_is_acquired() {
                 let (locks, counts) = (Arc::clone(&locks), counts.waker());
                 move || _ = locks.lock().unwrap().take_if(|it| poll_by(it.as_mut(), &counts).is_ready())
             });
-            let mut waits = Box::pin(theirs.lock());
-            assert!(poll_by(waits.as_mut(), &polls).is_pending());
+            let waits = begun_by(theirs.lock(), &polls);
             free(held);
             drop(waits);
             if let Some(locks) = locks.lock().unwrap().take() {
@@ -530,15 +478,6 @@ fn lock_polled_by_a_waker_within_the_releasing_call_is_acquired() {
 
 #[test]
 fn waker_that_panics_when_dropped_prevents_no_other_wake_up() {
-    struct Dropped;
-    impl Wake for Dropped {
-        fn wake(self: Arc<Self>) {}
-    }
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            assert!(thread::panicking(), "on purpose");
-        }
-    }
     for named in [false, true] {
         let local = Local::new();
         let [client, other] = [(); 2].map(|()| LockClient::new(local.clone()));
@@ -547,12 +486,11 @@ fn waker_that_panics_when_dropped_prevents_no_other_wake_up() {
         };
         let (lock, held) = (lock_of(&client), ready(lock_of(&other).lock()).unwrap());
         let mut head = Box::pin(lock.lock());
-        let panics = Waker::from(Arc::new(Dropped));
+        let panics = waker_that_panics_when_dropped();
         assert!(poll_by(head.as_mut(), &panics).is_pending());
         let counts = Trap::new(true);
         counts.let_go();
-        let mut waits = Box::pin(lock.lock());
-        assert!(poll_by(waits.as_mut(), &counts.waker()).is_pending());
+        let waits = begun_by(lock.lock(), &counts.waker());
         // The queue head has the last clone.
         drop(panics);
         assert_eq!(told_of(|| drop(head)), 1, "expected the last drop of the waker in the queue head's drop");
@@ -695,8 +633,7 @@ fn hold_that_is_granted_while_a_waker_panics_stays_granted() {
     let [written, waiting, read] =
         [&writes, &waits, &reads].map(|client| client.get_read_write_lock("prices").unwrap());
     let held = ready(written.write().lock_with_lease(Duration::from_secs(1))).unwrap();
-    let mut waiter = Box::pin(waiting.read().lock());
-    assert!(poll_by(waiter.as_mut(), &Trap::new(false).waker()).is_pending());
+    let waiter = begun_by(waiting.read().lock(), &Trap::new(false).waker());
     clock.advance(Duration::from_secs(2));
     let mut got = None;
     assert_eq!(told_of(|| got = Some(ready(read.read().lock()).unwrap())), 1);
