@@ -1,6 +1,8 @@
-//! Commands sent to a server outside of the crate.
+//! A server, asked and told outside of the crate, and a client that connects to it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use latchwork::LockClient;
+use latchwork::redis::Redis;
 use latchwork_testkit::RedisServer;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, cmd};
@@ -26,7 +28,31 @@ pub(crate) fn command(words: &str) -> Cmd {
 }
 
 pub(crate) async fn run<T: FromRedisValue>(server: &RedisServer, words: &str) -> T {
-    command(words).query_async(&mut connection(server).await).await.unwrap()
+    run_on(&mut connection(server).await, words).await
+}
+
+pub(crate) async fn run_on<T: FromRedisValue>(raw: &mut MultiplexedConnection, words: &str) -> T {
+    command(words).query_async(raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
+}
+
+/// The number of connections that are subscribed to the channel.
+pub(crate) async fn subscribers(server: &RedisServer, channel: &str) -> usize {
+    run::<(String, usize)>(server, &format!("PUBSUB NUMSUB {channel}")).await.1
+}
+
+/// A client with the default options.
+pub(crate) async fn client(url: &str) -> LockClient {
+    LockClient::new(Redis::connect(url).await.unwrap())
+}
+
+/// The channel on which the client is called, if it waits for this plain lock. The name has no braces.
+pub(crate) fn call_channel(client: &LockClient, name: &str) -> String {
+    format!("{name}:latchwork:{{{name}}}:call:{}", client.id())
+}
+
+/// A key of the lock besides the lock itself, or a prefix of channels. The name has no braces.
+pub(crate) fn companion(name: &str, what: &str) -> String {
+    format!("{name}:latchwork:{{{name}}}:{what}")
 }
 
 /// Returns the server's number of calls of `command`, scripts included.

@@ -3,6 +3,8 @@
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod failover;
+#[path = "../kinds/mod.rs"]
+mod kinds;
 mod migration;
 mod nodes;
 #[allow(unused, reason = "some of it is for the other suites alone")]

@@ -6,6 +6,7 @@ use latchwork::redis::{Redis, ShardedMessages};
 use latchwork::{LockClient, LockOptions};
 use latchwork_testkit::RedisCluster;
 
+pub(crate) use crate::by_hand::call_channel;
 use crate::by_hand::calls_in;
 
 /// Far longer than any step here takes, and shorter than the leases that a lost wake-up would wait for.
@@ -43,11 +44,6 @@ pub(crate) fn subscribers(cluster: &RedisCluster, channel: &str) -> usize {
         }
     }
     all
-}
-
-/// The channel on which a client that waits for a plain lock is called. The name has no braces.
-pub(crate) fn call_channel(client: &LockClient, name: &str) -> String {
-    format!("{name}:latchwork:{{{name}}}:call:{}", client.id())
 }
 
 pub(crate) fn slot(cluster: &RedisCluster, key: &str) -> u16 {

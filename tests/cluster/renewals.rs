@@ -12,6 +12,20 @@ use latchwork_conformance::commands::Commands as _;
 
 const WATCHDOG: Duration = Duration::from_secs(2);
 
+/// A lease of each name.
+fn leases(names: impl Iterator<Item = String>) -> Vec<LeaseKey> {
+    let lease = |(number, name): (usize, String)| LeaseKey {
+        name: LockName::new(&name).unwrap(),
+        id: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap(),
+    };
+    names.enumerate().map(lease).collect()
+}
+
+async fn acquire(backend: &Redis, key: &LeaseKey) {
+    let request = backend.request(&key.id, Duration::from_secs(10));
+    backend.acquire(Mode::Plain, &key.name, &request).await.unwrap();
+}
+
 #[tokio::test]
 async fn silent_node_costs_only_its_own_locks() {
     // The live nodes serve their slots, though a third of all slots is down.
@@ -33,10 +47,7 @@ async fn silent_node_costs_only_its_own_locks() {
         for (node, guard) in guards.iter().filter(|(node, _)| *node != 0) {
             let left: i64 = cluster.ask(*node, &["PTTL", guard.name().as_str()]);
             // Renewals are due with two thirds left; the rest is for a busy machine.
-            assert!(
-                left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6,
-                "expected a renewed lease at node {node}, and {left} ms are left"
-            );
+            assert!(left > i64::try_from(WATCHDOG.as_millis()).unwrap() / 6, "{left} ms at node {node}");
             assert!(guard.is_held());
         }
         tokio::task::yield_now().await;
@@ -59,19 +70,12 @@ async fn locks_of_one_slot_are_renewed_by_one_command() {
     let cluster = RedisCluster::start_with(&[]);
     let client = client_with(&cluster, ShardedMessages::Off, &LockOptions::default()).await;
     let (backend, lease) = (client.backend::<Redis>().unwrap(), Duration::from_secs(30));
-    let mut leases: Vec<LeaseKey> = Vec::new();
     let shared = (0..SHARED).map(|number| format!("{{shared}}{number}"));
-    for name in shared.chain((0..APART).map(|number| format!("apart:{number}"))) {
-        let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{}", leases.len()).parse().unwrap();
-        leases.push(LeaseKey { name: LockName::new(&name).unwrap(), id });
-    }
+    let mut leases = leases(shared.chain((0..APART).map(|number| format!("apart:{number}"))));
     leases.sort_by_key(|key| key.name.as_str().chars().rev().collect::<String>());
     let held = |index: usize| !index.is_multiple_of(3);
     for (_, key) in leases.iter().enumerate().filter(|(index, _)| held(*index)) {
-        backend
-            .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
-            .await
-            .unwrap();
+        acquire(backend, key).await;
     }
     // The first time a node may not know the script.
     for round in 0..2 {
@@ -99,19 +103,11 @@ async fn locks_of_a_slot_that_moves_are_renewed_where_they_are() {
     let (backend, lease) = (client.backend::<Redis>().unwrap(), Duration::from_secs(30));
     let tag = name_at(&cluster, FROM, "moves");
     let slot = slot(&cluster, &tag);
-    let leases: Vec<LeaseKey> = (0..LOCKS)
-        .map(|number| LeaseKey {
-            name: LockName::new(&format!("{{{tag}}}{number}")).unwrap(),
-            id: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap(),
-        })
-        .collect();
+    let leases = leases((0..LOCKS).map(|number| format!("{{{tag}}}{number}")));
     let held = |number: usize| !number.is_multiple_of(3);
     for (number, key) in leases.iter().enumerate() {
         if held(number) {
-            backend
-                .acquire(Mode::Plain, &key.name, &backend.request(&key.id, Duration::from_secs(10)))
-                .await
-                .unwrap();
+            acquire(backend, key).await;
         } else if number.is_multiple_of(2) {
             let () = cluster.ask(FROM, &["HSET", key.name.as_str(), "somebody:1", "1"]);
         }
@@ -148,13 +144,7 @@ async fn renewals_of_many_slots_do_not_wait_for_each_other() {
     cluster.announce(0, proxy.port());
     let seed = format!("redis-cluster://127.0.0.1:{}", cluster.nodes()[1].port());
     let redis = Redis::connect(&seed).await.unwrap();
-    let leases: Vec<LeaseKey> = (0..LEASES)
-        .map(|number| {
-            let name = name_at(&cluster, 0, &format!("slow:{number}"));
-            let id = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}").parse().unwrap();
-            LeaseKey { name: LockName::new(&name).unwrap(), id }
-        })
-        .collect();
+    let leases = leases((0..LEASES).map(|number| name_at(&cluster, 0, &format!("slow:{number}"))));
     for key in &leases {
         let () = cluster.ask(0, &["HSET", key.name.as_str(), &key.id.to_string(), "1"]);
         let () = cluster.ask(0, &["PEXPIRE", key.name.as_str(), "20000"]);

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::by_hand::{calls, connection, run};
+use crate::by_hand::{calls, companion, connection, run, subscribers};
+use crate::kinds::lock_of;
 use latchwork::backend::Backend as _;
 use latchwork::lock::Mode;
 use latchwork::redis::{Error, ErrorKind, Redis};
-use latchwork::{Lease, Lock, LockClient, LockError};
+use latchwork::{Lease, LockClient, LockError};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
 use tokio::time::timeout;
@@ -53,18 +54,13 @@ fn assert_not_replicated(error: &LockError, says: &str) {
     assert!(cause.to_string().contains(says), "{cause}");
 }
 
-type LockOf = fn(&LockClient) -> Lock;
-
-const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
-const FAIR: LockOf = |client| client.get_fair_lock(NAME).unwrap();
-
 #[tokio::test]
 async fn replica_has_what_was_acquired() {
-    for lock_of in [PLAIN, FAIR] {
+    for mode in [Mode::Plain, Mode::Fair] {
         let (master, replica) = pair().await;
         let client = client_that_waits(&master, 1, SOON).await;
         let mut raw = connection(&replica).await;
-        let lock = lock_of(&client).fenced();
+        let lock = lock_of(&client, mode, NAME).fenced();
         let mut token = None;
         for _ in 0..20 {
             let guard = lock.lock().await.unwrap();
@@ -87,16 +83,13 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
     let (releases, waits) = (client_that_waits(&master, 1, SOON).await, client(&master, 1).await);
     let mut raw = connection(&replica).await;
     for paused in [false, true] {
-        let guard = FAIR(&releases).lock().await.unwrap();
-        let mut waiter = tokio::spawn({
-            let lock = FAIR(&waits);
-            async move { lock.lock().await }
-        });
-        let channel =
-            waits.backend::<Redis>().unwrap().channels(Mode::Fair, FAIR(&waits).name(), waits.id()).own;
+        let guard = lock_of(&releases, Mode::Fair, NAME).lock().await.unwrap();
+        let lock = lock_of(&waits, Mode::Fair, NAME);
+        let channel = waits.backend::<Redis>().unwrap().channels(Mode::Fair, lock.name(), waits.id()).own;
+        let mut waiter = tokio::spawn(async move { lock.lock().await });
+        let queue = format!("ZCARD {}", companion(NAME, "fair_queue"));
         eventually("the subscription", async || {
-            let queued: usize = run(&master, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:fair_queue")).await;
-            queued == 1 && run::<(String, usize)>(&master, &format!("PUBSUB NUMSUB {channel}")).await.1 == 1
+            run::<usize>(&master, &queue).await == 1 && subscribers(&master, &channel).await == 1
         })
         .await;
         if paused {
@@ -105,10 +98,7 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
         guard.unlock().await.unwrap();
         if paused {
             // The waiter asks again and again, as the replica may return.
-            assert!(
-                timeout(WAIT * 2, &mut waiter).await.is_err(),
-                "expected the waiter to wait for the replica, and it believes an unreplicated grant"
-            );
+            assert!(timeout(WAIT * 2, &mut waiter).await.is_err(), "expected a wait for the replica");
             replica.resume();
         }
         let granted = timeout(SOON, waiter).await.expect("the lock is granted").unwrap().unwrap();
@@ -120,14 +110,14 @@ async fn granted_lock_counts_only_when_the_replica_has_it() {
 
 #[tokio::test]
 async fn lock_that_too_few_replicas_have_is_given_back() {
-    for lock_of in [PLAIN, FAIR] {
+    for mode in [Mode::Plain, Mode::Fair] {
         let (master, replica) = pair().await;
         // One replica is missing, and not waited for.
-        let error = lock_of(&client(&master, 2).await).lock().await.unwrap_err();
+        let error = lock_of(&client(&master, 2).await, mode, NAME).lock().await.unwrap_err();
         assert_not_replicated(&error, "only 1 of 2 replicas");
         eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
         let client = client(&master, 1).await;
-        let lock = lock_of(&client);
+        let lock = lock_of(&client, mode, NAME);
         // The connection stays up, and confirms nothing.
         replica.pause();
         let begin = Instant::now();
@@ -168,34 +158,6 @@ async fn wait_for_a_replica_keeps_no_other_command_waiting() {
         released = held.unlock() => released.unwrap(),
     }
     assert_not_replicated(&waiting.await.unwrap().unwrap_err(), "0 of 1");
-}
-
-#[tokio::test]
-async fn lock_of_another_is_waited_for_all_the_same() {
-    let (master, replica) = pair().await;
-    let (one, other) = (client(&master, 1).await, client(&master, 1).await);
-    let guard = one.get_lock(NAME).unwrap().lock().await.unwrap();
-    let lock = other.get_lock(NAME).unwrap();
-    // A refused acquisition writes nothing that a replica would have to confirm.
-    replica.pause();
-    let () = run(&master, "PUBLISH nothing new").await;
-    assert!(lock.try_lock().await.unwrap().is_none());
-    replica.resume();
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
-    eventually("waiting", async || other.registry().stats().interest == 1).await;
-    guard.unlock().await.unwrap();
-    timeout(SOON, waiter).await.expect("not woken").unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn user_without_wait_is_told_and_keeps_nothing() {
-    let (master, _replica) = pair().await;
-    let () = run(&master, "ACL SETUSER user on >hunter2 ~* &* +@all -wait").await;
-    let url = master.url().replace("://", "://user:hunter2@");
-    let redis = Redis::builder().wait_for_replicas(1, WAIT).connect(&url).await.unwrap();
-    let error = LockClient::new(redis).get_lock(NAME).unwrap().lock().await.unwrap_err();
-    assert_not_replicated(&error, "refused WAIT, so the lock is given back: the user has no permission");
-    eventually("giving back", async || run::<usize>(&master, "DBSIZE").await == 0).await;
 }
 
 #[test]

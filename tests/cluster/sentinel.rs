@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::by_hand::{calls, connection, run};
+use crate::by_hand::{self, calls, connection, run};
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions};
 use latchwork_conformance::Store;
-use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
+use latchwork_testkit::{RedisServer, SentinelSet};
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
 
@@ -36,7 +36,7 @@ impl Store for WithReplicas {
     }
 
     async fn subscribers(&self, channel: &str) -> usize {
-        run::<(String, usize)>(&SET.servers[0], &format!("PUBSUB NUMSUB {channel}")).await.1
+        by_hand::subscribers(&SET.servers[0], channel).await
     }
 
     fn block_on<T>(&self, property: impl Future<Output = T>) -> T {
@@ -65,8 +65,7 @@ async fn waiter(client: &LockClient, master: &RedisServer) -> JoinHandle<Result<
 
 /// The count of subscriptions to the channel on which the client is called.
 async fn subscriptions(server: &RedisServer, client: &LockClient) -> usize {
-    let command = format!("PUBSUB NUMSUB {NAME}:latchwork:{{{NAME}}}:call:{}", client.id());
-    run::<(String, usize)>(server, &command).await.1
+    by_hand::subscribers(server, &by_hand::call_channel(client, NAME)).await
 }
 
 async fn until_subscribed(master: &RedisServer, client: &LockClient) {
@@ -91,11 +90,7 @@ async fn until_replicated(master: &RedisServer) {
 /// Asserts that neither this process nor the server keeps anything of ours.
 async fn assert_clean(clients: &[&LockClient], master: &RedisServer) {
     for client in clients {
-        assert!(
-            client.registry().is_empty(),
-            "expected a registry without subscriptions, and got {:?}",
-            client.registry()
-        );
+        assert!(client.registry().is_empty(), "expected no subscriptions: {:?}", client.registry());
     }
     eventually("a clean server", async || {
         let keys: usize = run(master, "DBSIZE").await;
@@ -265,11 +260,7 @@ async fn next_sentinel_is_followed(ends: impl AsyncFnOnce(&mut SentinelSet)) {
     guard.unlock().await.unwrap();
     soon("the wake-up by the new master", waiter).await.unwrap().unwrap().unlock().await.unwrap();
     assert_eq!(scripts(&set.servers[0]).await, before, "expected no scripts at the former master");
-    assert_eq!(
-        role(&set.servers[0]).await,
-        "master",
-        "expected the former master to accept writes still, or the test shows nothing"
-    );
+    assert_eq!(role(&set.servers[0]).await, "master", "expected a former master that takes writes");
     assert_clean(&all.each_ref(), &set.servers[1]).await;
 }
 
@@ -281,71 +272,6 @@ async fn sentinel_that_is_followed_may_end_or_stall_or_forget_the_master() {
         next_sentinel_is_followed(async |set: &mut SentinelSet| set.sentinels[0].pause()),
         next_sentinel_is_followed(async |set: &mut SentinelSet| run(&set.sentinels[0], &remove).await),
     );
-}
-
-/// The old master is slow to tell its role. Meanwhile the replica is promoted, and a message says so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
-    let set = SentinelSet::start();
-    let proxy = ChaosProxy::start(set.servers[0].port());
-    let (inside, outside) = (set.servers[0].port(), proxy.port());
-    let builder = Redis::builder()
-        .map_addresses(move |host, port| (host.to_owned(), if port == inside { outside } else { port }));
-    let builder = builder.connect_timeout(Duration::from_secs(60)).response_timeout(Duration::from_secs(60));
-    let redis = builder.connect(&set.url()).await.unwrap();
-    let client = LockClient::new(redis.clone());
-    eventually("being followed", async || followers(&set.sentinels[0]).await == 1).await;
-    let lock = client.get_lock(NAME).unwrap();
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    until_replicated(&set.servers[0]).await;
-
-    proxy.forget();
-    proxy.silence(Way::ToServer);
-    proxy.cut(Cut::Reset);
-    let waits = tokio::spawn(async move { lock.lock().await });
-    proxy.wait_until_held_back("HELLO");
-    set.fail_over();
-    set.wait_for_master(1);
-    let next = format!("127.0.0.1:{}", set.servers[1].port());
-    eventually("its being heard of", async || format!("{redis:?}").contains(&next)).await;
-    assert_eq!(
-        role(&set.servers[0]).await,
-        "master",
-        "expected the former master to serve still, or its clients leave it anyway"
-    );
-    proxy.heal();
-    let guard = soon("the lock", waits).await.unwrap().unwrap();
-    let held: usize = run(&set.servers[1], &format!("EXISTS {NAME}")).await;
-    assert_eq!(held, 1, "expected the lock at the new master");
-    guard.unlock().await.unwrap();
-    assert_clean(&[&client], &set.servers[1]).await;
-}
-
-/// The old master is healthy and the Sentinel is asked nothing more: only its message names the new master.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn message_is_enough() {
-    let set = SentinelSet::start();
-    let proxy = ChaosProxy::start(set.sentinels[0].port());
-    let url = proxy.url().replace("redis://", "redis+sentinel://") + "/" + SentinelSet::NAME;
-    // The once-a-second question to the Sentinel may wait as long.
-    let redis = Redis::builder().connect_timeout(Duration::from_secs(60)).connect(&url).await.unwrap();
-    let client = LockClient::new(redis);
-    proxy.wait_for_link_of("SUBSCRIBE").silence(Way::ToServer);
-    let () = run(&set.servers[0], &format!("HSET {NAME} somebody:1 1")).await;
-    let waiter = waiter(&client, &set.servers[0]).await;
-    proxy.wait_until_held_back("GET-MASTER-ADDR");
-    until_replicated(&set.servers[0]).await;
-    set.fail_over();
-    set.wait_for_master(1);
-    until_subscribed(&set.servers[1], &client).await;
-    assert_eq!(
-        role(&set.servers[0]).await,
-        "master",
-        "expected the former master to serve still, or its clients leave it anyway"
-    );
-    assert!(client.get_lock(NAME).unwrap().force_unlock().await.unwrap());
-    soon("the wake-up", waiter).await.unwrap().unwrap().unlock().await.unwrap();
-    assert_clean(&[&client], &set.servers[1]).await;
 }
 
 /// The servers change places unseen by all clients. The Sentinels learn of it later, and publish nothing.

@@ -71,30 +71,6 @@ impl Stage {
     fn release_read(&self, one: &One) -> bool {
         did_read(ready(self.local.release(Mode::Read, &self.name, &one.id, None)).unwrap())
     }
-
-    fn said(&self) -> (u64, u64) {
-        let stats = self.local.registry().stats();
-        (stats.unlock_messages, stats.read_unlock_messages)
-    }
-}
-
-#[test]
-fn readers_behind_a_writer_are_told_when_it_leaves_the_queue() {
-    let stage = Stage::new();
-    let [holder, first, last, reader] = [(); 4].map(|()| stage.one());
-    stage.read(&holder, LEASE).unwrap();
-    for writer in [&first, &last] {
-        stage.runtime.advance(MOMENT);
-        assert!(stage.write(writer, LEASE).is_err());
-    }
-    // Enqueued at the same moment as the last writer, but behind that writer.
-    stage.read(&reader, LEASE).unwrap_err();
-    stage.release_write(&first);
-    assert_eq!(stage.said(), (0, 0), "expected no message to the readers behind another writer");
-    stage.runtime.advance(MOMENT);
-    assert!(stage.write(&first, LEASE).is_err());
-    stage.release_write(&last);
-    assert_eq!(stage.said(), (0, 1), "expected one message to the readers once no writer waits before them");
 }
 
 #[test]

@@ -95,11 +95,7 @@ fn task_woken_while_queued_or_polled_is_polled_again() {
     });
     runtime.advance(Duration::ZERO);
     // Ordering: Relaxed, as above.
-    assert_eq!(
-        polls.load(Ordering::Relaxed),
-        2,
-        "expected one poll by `spawn`, and one by the runtime's thread"
-    );
+    assert_eq!(polls.load(Ordering::Relaxed), 2, "by `spawn` and by the thread");
     for _ in 0..2 {
         task.lock().unwrap().as_ref().unwrap().wake_by_ref();
     }

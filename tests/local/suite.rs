@@ -103,32 +103,6 @@ fn message_of_a_grant_that_is_over_is_not_believed() {
     assert!(guard.is_held());
 }
 
-/// The store told the queue head, which competed for both.
-#[test]
-fn waiter_behind_a_dropped_head_learns_of_the_holder() {
-    let runtime = ThreadRuntime::paused();
-    let locks = Local::with_runtime(runtime.clone());
-    let clients = [(); 2].map(|()| LockClient::new(locks.clone()));
-    let [one, other] = clients.each_ref().map(|client| client.get_lock("orders").unwrap());
-    let Poll::Ready(Ok(held)) = poll(pin!(one.lock())) else { panic!("expected the free lock") };
-    let mut head = Box::pin(other.lock());
-    let mut next = Box::pin(other.lock());
-    let limit = Duration::from_millis(10);
-    let mut waits = Box::pin(other.try_lock_for(limit, Duration::from_secs(5)));
-    assert!(poll(head.as_mut()).is_pending());
-    assert!(poll(next.as_mut()).is_pending());
-    assert!(poll(waits.as_mut()).is_pending());
-    // The next waiter becomes queue head, and is not polled.
-    drop(head);
-    runtime.advance(limit);
-    let Poll::Ready(tried) = poll(waits.as_mut()) else {
-        panic!("expected the end of the wait at its limit")
-    };
-    assert!(tried.expect("the store has reported a holder").is_none());
-    assert_eq!(clients[1].metrics().given_up, 1);
-    drop((next, held));
-}
-
 /// A lease that is over would become valid again.
 #[test]
 fn paused_clock_that_a_waker_lets_go_on_does_not_go_back() {

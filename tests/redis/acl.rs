@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::by_hand;
+use crate::kinds::{MODES, lock_of};
 use crate::scripts::stage::{fields, id};
 use latchwork::backend::{Backend, LockName, Mode, NextWaiter, Permits, QueuePosition, ReleaseOutcome};
 use latchwork::redis::{Error, ErrorKind, Redis, RedisBuilder, ShardedMessages};
@@ -147,10 +148,8 @@ async fn locks_without_tokens_need_no_rights_to_them() {
     let rights: Vec<String> = all.filter(|right| !is_for_tokens(right)).collect();
     let url = user(&server, "unfenced", &rights).await;
     let client = LockClient::new(Redis::connect(&url).await.map_err(|error| texts(&error)).unwrap());
-    let both = client.get_read_write_lock("orders:both").unwrap();
-    let plain = client.get_lock("orders:plain").unwrap();
-    let fair = client.get_fair_lock("orders:fair").unwrap();
-    for lock in [plain, fair, both.read().clone(), both.write().clone()] {
+    for mode in MODES {
+        let lock = lock_of(&client, mode, &format!("orders:{mode}"));
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("{}", texts(&error)));
         guard.unlock().await.unwrap_or_else(|error| panic!("{}", texts(&error)));
     }
@@ -198,17 +197,6 @@ async fn reader_without_hdel_reads_or_leaves_nothing() {
     panic!("expected a reader that looks for dead readers");
 }
 
-async fn use_fair(url: &str, server: &RedisServer) -> Result<(), Error> {
-    let redis = Redis::connect(url).await?;
-    for name in NAMES {
-        use_fair_lock(&redis, &LockName::new(name).unwrap(), server).await?;
-    }
-    Ok(())
-}
-
-/// Without braces and with braces: Redisson's forms differ.
-const NAMES: [&str; 2] = ["orders:1", "orders:{1}"];
-
 async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> Result<(), Error> {
     let (holder, waiter, next) = (id(1, 1), id(2, 1), id(1, 2));
     let lease = Duration::from_secs(60);
@@ -224,14 +212,6 @@ async fn use_fair_lock(redis: &Redis, name: &LockName, server: &RedisServer) -> 
     assert_eq!(redis.release(Mode::Fair, name, &waiter, None).await?, RELEASED);
     assert_eq!(redis.release(Mode::Fair, name, &next.id, None).await?, ReleaseOutcome::NotHeld);
     assert!(!redis.force_release(Mode::Fair, name).await?);
-    Ok(())
-}
-
-async fn use_semaphore(url: &str, server: &RedisServer) -> Result<(), Error> {
-    let redis = Redis::connect(url).await?;
-    for name in NAMES {
-        use_permits(&redis, &LockName::new(name).unwrap(), server).await?;
-    }
     Ok(())
 }
 
@@ -252,14 +232,6 @@ async fn use_permits(redis: &Redis, name: &LockName, server: &RedisServer) -> Re
     }
     redis.acquire(Mode::Permits, name, &asks(&holder, lease)).await?;
     assert!(redis.force_release(Mode::Permits, name).await?);
-    Ok(())
-}
-
-async fn use_read_write(url: &str, server: &RedisServer) -> Result<(), Error> {
-    let redis = Redis::connect(url).await?;
-    for name in NAMES {
-        use_read_write_lock(&redis, &LockName::new(name).unwrap(), server).await?;
-    }
     Ok(())
 }
 
@@ -324,28 +296,34 @@ async fn rights_are_needed(
         for key in run::<Vec<String>>(&server, &["KEYS", "*"]).await {
             let left: i64 = run(&server, &["PTTL", &key]).await;
             // A lease may end between the two questions: the key is gone then, with another answer.
-            assert!(
-                left != -1 || key.starts_with("redisson_lock_token:"),
-                "expected an end of {key} without {right}"
-            );
+            assert!(left != -1 || key.starts_with("redisson_lock_token:"), "no end of {key} without {right}");
         }
     }
 }
 
-async fn rights_of_a_kind_are_needed(row: &str, uses: impl AsyncFn(&str, &RedisServer) -> Result<(), Error>) {
+async fn rights_of_a_kind_are_needed(
+    row: &str,
+    uses: impl AsyncFn(&Redis, &LockName, &RedisServer) -> Result<(), Error>,
+) {
     let besides = besides(row);
     let uses = async |url: &str, server: &RedisServer| {
-        let refusal = uses(url, server).await;
-        refusal.inspect_err(|it| assert_eq!(it.kind(), ErrorKind::Refused, "{it:?}")).map_err(|it| texts(&it))
+        let redis = Redis::connect(url).await.map_err(|it| texts(&it))?;
+        // Redisson's forms of names without braces and with braces differ.
+        for name in ["orders:1", "orders:{1}"] {
+            let refusal = uses(&redis, &LockName::new(name).unwrap(), server).await;
+            let refusal = refusal.inspect_err(|it| assert_eq!(it.kind(), ErrorKind::Refused, "{it:?}"));
+            refusal.map_err(|it| texts(&it))?;
+        }
+        Ok(())
     };
     rights_are_needed(&besides, &besides, uses).await;
 }
 
 #[tokio::test]
 async fn locks_of_a_kind_name_missing_rights_and_do_nothing_halfway() {
-    rights_of_a_kind_are_needed("fair locks |", use_fair).await;
-    rights_of_a_kind_are_needed("read-write locks |", use_read_write).await;
-    rights_of_a_kind_are_needed("semaphores |", use_semaphore).await;
+    rights_of_a_kind_are_needed("fair locks |", use_fair_lock).await;
+    rights_of_a_kind_are_needed("read-write locks |", use_read_write_lock).await;
+    rights_of_a_kind_are_needed("semaphores |", use_permits).await;
 }
 
 /// Asserts that the error names the missing right.
@@ -385,25 +363,10 @@ async fn use_once(builder: RedisBuilder, url: &str) -> Result<(), String> {
     guard.unlock().await.map_err(|error| texts(&error))
 }
 
-/// Commands on keys and channels of another tenant, each of which the server must refuse.
-const ON_KEYS: [&[&str]; 16] = [
-    &["GET", "*"],
-    &["HGET", "*", "mode"],
-    &["HKEYS", "*"],
-    &["HSCAN", "*", "0"],
-    &["EXISTS", "*"],
-    &["PTTL", "*"],
-    &["ZRANGE", "*", "0", "-1"],
-    &["ZSCORE", "*", "1"],
-    &["LINDEX", "*", "0"],
-    &["HSET", "*", "mode", "read"],
-    &["HDEL", "*", "mode"],
-    &["ZADD", "*", "1", "1"],
-    &["ZREM", "*", "1"],
-    &["PEXPIRE", "*", "1"],
-    &["INCRBY", "*", "1"],
-    &["DEL", "*"],
-];
+/// Commands on keys of another tenant, each of which the server must refuse.
+const ON_KEYS: &str = "GET *, HGET * mode, HKEYS *, HSCAN * 0, EXISTS *, PTTL *, ZRANGE * 0 -1, ZSCORE * 1, \
+                       LINDEX * 0, HSET * mode read, HDEL * mode, ZADD * 1 1, ZREM * 1, PEXPIRE * 1, \
+                       INCRBY * 1, DEL *";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn documented_rights_keep_a_tenant_from_other_tenants_locks() {
@@ -413,22 +376,21 @@ async fn documented_rights_keep_a_tenant_from_other_tenants_locks() {
     let others: Vec<String> = all.iter().map(|right| right.replace("orders:", "payments:")).collect();
     let tenant = user(&server, "orders", &all).await;
     let other = user(&server, "payments", &others).await;
-    let client = async |url: &str| LockClient::new(Redis::connect(url).await.unwrap());
-    let (holder, waits, tenant_client) = (client(&other).await, client(&other).await, client(&tenant).await);
+    let (holder, waits, tenant_client) =
+        (by_hand::client(&other).await, by_hand::client(&other).await, by_hand::client(&tenant).await);
     // Each name is held, has a waiter of each kind, and every key that a lock can have.
     let names =
         ["plain", "{plain}", "fair", "{fair}", "write", "{write}"].map(|name| format!("payments:{name}"));
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     for name in &names {
-        let read_write = |client: &LockClient| client.get_read_write_lock(name).unwrap();
-        let locks = |client: &LockClient| match &name[9..] {
-            "plain" | "{plain}" => vec![client.get_lock(name).unwrap()],
-            "fair" | "{fair}" => vec![client.get_fair_lock(name).unwrap()],
-            _ => vec![read_write(client).write().clone(), read_write(client).read().clone()],
+        let modes = match name[9..].trim_matches(['{', '}']) {
+            "plain" => &[Mode::Plain][..],
+            "fair" => &[Mode::Fair],
+            _ => &[Mode::Write, Mode::Read],
         };
-        let lock = locks(&holder).swap_remove(0).fenced();
-        held.push(lock.lock().await.unwrap());
-        for lock in locks(&waits) {
+        held.push(lock_of(&holder, modes[0], name).fenced().lock().await.unwrap());
+        for mode in modes {
+            let lock = lock_of(&waits, *mode, name);
             waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
         }
     }
@@ -444,40 +406,34 @@ async fn documented_rights_keep_a_tenant_from_other_tenants_locks() {
     };
     eventually("all queues", async || run::<Vec<String>>(&server, &["KEYS", "*payments*"]).await.len() == 26)
         .await;
-    let (keys, channels): (Vec<String>, Vec<String>) = (
-        run(&server, &["KEYS", "*payments*"]).await,
-        run(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await,
-    );
+    let keys: Vec<String> = run(&server, &["KEYS", "*payments*"]).await;
+    let channels: Vec<String> = run(&server, &["PUBSUB", "CHANNELS", "*payments*"]).await;
     let woken = wakes(&waits);
-    let mut by_hand = by_hand::connect(&tenant).await;
-    let mut refused = async |words: Vec<&str>| {
-        let mut command = redis::cmd(words[0]);
-        let answer: Result<redis::Value, _> = command.arg(&words[1..]).query_async(&mut by_hand).await;
-        let error = answer.expect_err(&words.join(" ")).to_string();
-        assert!(
-            error.to_uppercase().contains("NOPERM") || error.contains("permission"),
-            "{words:?}: {error}"
-        );
+    let mut tenant_by_hand = by_hand::connect(&tenant).await;
+    let mut refused = async |words: String| {
+        let answer = by_hand::command(&words).query_async::<redis::Value>(&mut tenant_by_hand).await;
+        let error = answer.expect_err(&words).to_string();
+        assert!(error.contains("NOPERM") || error.contains("permission"), "{words:?}: {error}");
     };
     for key in &keys {
-        for words in ON_KEYS {
-            refused(words.iter().map(|word| if *word == "*" { &**key } else { word }).collect()).await;
+        for words in ON_KEYS.split(", ") {
+            refused(words.replace('*', key)).await;
         }
     }
     for channel in &channels {
-        refused(vec!["PUBLISH", channel, "0"]).await;
-        refused(vec!["SUBSCRIBE", channel]).await;
+        refused(format!("PUBLISH {channel} 0")).await;
+        refused(format!("SUBSCRIBE {channel}")).await;
     }
     for name in &names {
-        for error in [
-            tenant_client.get_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
-            tenant_client.get_lock(name).unwrap().force_unlock().await.map(drop).unwrap_err(),
-            tenant_client.get_fair_lock(name).unwrap().try_lock().await.map(drop).unwrap_err(),
-            tenant_client.get_fair_lock(name).unwrap().is_locked().await.map(drop).unwrap_err(),
-            tenant_client.get_read_write_lock(name).unwrap().read().try_lock().await.map(drop).unwrap_err(),
-            tenant_client.get_read_write_lock(name).unwrap().write().try_lock().await.map(drop).unwrap_err(),
-        ] {
-            assert!(error.is_refused(), "{name}: {error:?}");
+        for lock in MODES.map(|mode| lock_of(&tenant_client, mode, name)) {
+            let calls = [
+                lock.try_lock().await.map(drop),
+                lock.force_unlock().await.map(drop),
+                lock.is_locked().await.map(drop),
+            ];
+            for error in calls.map(Result::unwrap_err) {
+                assert!(error.is_refused(), "{name}: {error:?}");
+            }
         }
     }
     assert_eq!(wakes(&waits), woken, "expected no wake-up by another tenant");
@@ -509,19 +465,12 @@ async fn documented_user_takes_all_locks_of_its_prefix_only() {
     let () = run(&server, &command.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let url = server.url().replace("redis://", &format!("redis://{}:hunter2@", command[2]));
     let client = async |name: &str| {
-        LockClient::new(
-            Redis::builder().client_name(name).connect(&url).await.map_err(|error| texts(&error)).unwrap(),
-        )
+        let redis = Redis::builder().client_name(name).connect(&url).await;
+        LockClient::new(redis.unwrap_or_else(|error| panic!("{}", texts(&error))))
     };
     let (here, there) = (client("here").await, client("there").await);
     let locks = |client: &LockClient, prefix: &str| {
-        let both = client.get_read_write_lock(&format!("{prefix}:both")).unwrap();
-        [
-            client.get_lock(&format!("{prefix}:plain")).unwrap().fenced(),
-            client.get_fair_lock(&format!("{prefix}:fair")).unwrap().fenced(),
-            both.read().fenced(),
-            both.write().fenced(),
-        ]
+        MODES.map(|mode| lock_of(client, mode, &format!("{prefix}:{mode}")).fenced())
     };
     for (held, wanted) in locks(&here, "orders").into_iter().zip(locks(&there, "orders")) {
         let guard = held.lock().await.unwrap();

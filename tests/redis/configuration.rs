@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::by_hand;
-use crate::by_hand::{calls, run};
+use crate::by_hand::run;
 use latchwork::backend::Backend as _;
 use latchwork::redis::{Credentials, ErrorKind, Redis, RedisBuilder};
 use latchwork::{LockClient, LockOptions};
@@ -160,55 +160,34 @@ async fn connections_have_the_clients_name() {
     assert!(error.to_string().contains("CLIENT SETNAME"), "{error}");
 }
 
-#[tokio::test]
-async fn heartbeats_come_as_often_as_configured() {
-    let [slow, fast] = [RedisServer::start(), RedisServer::start()];
-    // The test kit already sent PINGs to see the server start.
-    let before = calls(&slow, "ping").await;
-    let _slow = Redis::builder().heartbeat(Duration::from_secs(60)).connect(&slow.url()).await.unwrap();
-    // One PING for each new connection.
-    eventually("both connections", async || calls(&slow, "ping").await == before + 2).await;
-    let _fast = Redis::builder().heartbeat(Duration::from_millis(100)).connect(&fast.url()).await.unwrap();
-    // More PINGs than without this setting, over a longer time than the first ones take.
-    eventually("heartbeats", async || calls(&fast, "ping").await >= before + 2 + 40).await;
-    assert_eq!(calls(&slow, "ping").await, before + 2);
-}
-
-/// The time until the system probes each connection to `server`: timer 2 of /proc/net/tcp (in 10 ms).
-#[cfg(target_os = "linux")]
-fn keepalives(server: &RedisServer) -> Vec<Duration> {
-    let to_server = format!(":{:04X}", server.port());
-    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let of_socket = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        // Remote address; established; timer.
-        let ours = fields.len() > 5 && fields[2].ends_with(&to_server) && fields[3] == "01";
-        let left = fields.get(5).filter(|_| ours)?.strip_prefix("02:")?;
-        Some(Duration::from_millis(u64::from_str_radix(left, 16).unwrap() * 10))
-    };
-    sockets.lines().filter_map(of_socket).collect()
-}
-
+/// Asserts the time until the system probes both connections to `server`: timer 2 of /proc/net/tcp, in 10 ms.
 #[cfg(target_os = "linux")]
 async fn assert_probed_after(server: &RedisServer, time: Duration) {
-    eventually("keepalive on both", async || keepalives(server).len() == 2).await;
-    for left in keepalives(server) {
-        assert!(left <= time && left > time.saturating_sub(SOON), "{left:?} of {time:?}");
-    }
+    let to_server = format!(":{:04X}", server.port());
+    let probed = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Remote address; established; timer.
+        let is_ours = fields.len() > 5 && fields[2].ends_with(&to_server) && fields[3] == "01";
+        let left = fields.get(5).filter(|_| is_ours)?.strip_prefix("02:")?;
+        let left = Duration::from_millis(u64::from_str_radix(left, 16).unwrap() * 10);
+        Some(left <= time && left > time.saturating_sub(SOON))
+    };
+    eventually("keepalive on both", async || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.lines().filter_map(probed).collect::<Vec<_>>() == [true; 2]
+    })
+    .await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn keepalive_arrives_at_the_sockets() {
-    for after in [None, Some(100), Some(5000)] {
+    for (builder, after) in
+        [(Redis::builder(), 15), (Redis::builder().keepalive(Duration::from_secs(5000)), 5000)]
+    {
         let server = RedisServer::start();
-        let builder = match after {
-            Some(after) => Redis::builder().keepalive(Duration::from_secs(after)),
-            None => Redis::builder(),
-        };
-        let redis = builder.connect(&server.url()).await.unwrap();
-        assert_works(&redis).await;
-        assert_probed_after(&server, Duration::from_secs(after.unwrap_or(15))).await;
+        assert_works(&builder.connect(&server.url()).await.unwrap()).await;
+        assert_probed_after(&server, Duration::from_secs(after)).await;
     }
 }
 
@@ -269,43 +248,44 @@ impl Authority {
     }
 }
 
+/// Moves the server to TLS on the same port. `root` signs the clients' certificates, if the server asks for any.
+pub(crate) async fn to_tls(server: &RedisServer, [certificate, key, root]: [&str; 3], asks: &str) {
+    let mut raw = by_hand::connection(server).await;
+    let (_, folder): (String, String) = run(server, "CONFIG GET dir").await;
+    let mut files = format!("CONFIG SET tls-auth-clients {asks}");
+    for (setting, pem) in [("tls-cert-file", certificate), ("tls-key-file", key), ("tls-ca-cert-file", root)]
+    {
+        let path = format!("{folder}/{setting}.pem");
+        std::fs::write(&path, pem).unwrap();
+        files += &format!(" {setting} {path}");
+    }
+    for words in [files, "CONFIG SET port 0".to_owned(), format!("CONFIG SET tls-port {}", server.port())] {
+        let () = by_hand::command(&words).query_async(&mut raw).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn server_that_asks_for_a_certificate_gets_one() {
     let server = RedisServer::start();
     let authority = Authority::new();
-    let (_, folder): (String, String) = run(&server, "CONFIG GET dir").await;
-    let file = |name: &str, text: &str| {
-        let path = format!("{folder}/{name}.pem");
-        std::fs::write(&path, text).unwrap();
-        path
-    };
     let (certificate, key) = authority.certify("127.0.0.1");
-    let (certificate, key) = (file("certificate", &certificate), file("key", &key));
-    let root = file("root", &authority.pem);
-    let files = format!("tls-cert-file {certificate} tls-key-file {key} tls-ca-cert-file {root}");
-    let () = run(&server, &format!("CONFIG SET tls-auth-clients yes {files}")).await;
-    let mut raw = by_hand::connection(&server).await;
-    for settings in [["port", "0"], ["tls-port", &server.port().to_string()]] {
-        let () = redis::cmd("CONFIG").arg("SET").arg(&settings).query_async(&mut raw).await.unwrap();
-    }
+    to_tls(&server, [&certificate, &key, &authority.pem], "yes").await;
     let url = server.url().replace("redis://", "rediss://");
     let trusting = || -> RedisBuilder { Redis::builder().root_certificate(authority.pem.clone()) };
     let (certificate, key) = authority.certify("locker");
-    let builder = trusting().client_certificate(certificate.clone(), key.clone());
+    let builder = trusting().client_certificate(certificate, key);
     let redis = builder.keepalive(Duration::from_secs(100)).connect(&url).await.unwrap();
     assert_works(&redis).await;
     #[cfg(target_os = "linux")]
     assert_probed_after(&server, Duration::from_secs(100)).await;
 
-    // No certificate, one of a foreign authority, and texts that are no certificate or no key.
+    // No certificate, and one of a foreign authority.
     assert_eq!(trusting().connect(&url).await.unwrap_err().kind(), ErrorKind::Connection);
     let (strangers, its_key) = Authority::new().certify("locker");
     let error = trusting().client_certificate(strangers, its_key).connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    for (certificate, key) in [("", key.as_str()), (certificate.as_str(), "no key")] {
-        let error = trusting().client_certificate(certificate, key).connect(&url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Certificate, "{error:?}");
+    for pem in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let error = Redis::builder().root_certificate(pem).connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Certificate, "{pem}: {error:?}");
     }
-    let error = Redis::builder().client_certificate(certificate, key).connect("redis://127.0.0.1:1").await;
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::Url);
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::by_hand;
 use futures_util::future::{join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use latchwork::local::Local;
@@ -36,10 +37,6 @@ fn runtimes() -> [(&'static str, Runtime); 2] {
         ("multi_thread", build(Builder::new_multi_thread())),
         ("current_thread", build(Builder::new_current_thread())),
     ]
-}
-
-async fn connect(server: &RedisServer) -> LockClient {
-    LockClient::new(Redis::connect(&server.url()).await.unwrap())
 }
 
 async fn lock_many(client: &LockClient, count: usize) -> Vec<Guard> {
@@ -80,7 +77,7 @@ fn without_budget<T>(runtime: &Runtime, work: impl Future<Output = T>) -> T {
 fn crowd_of_locks_in_one_task_costs_no_connection() {
     let server = RedisServer::start();
     for (flavour, runtime) in runtimes() {
-        let client = runtime.block_on(connect(&server));
+        let client = runtime.block_on(by_hand::client(&server.url()));
         let guards = without_budget(&runtime, lock_many(&client, MANY));
         let slowest = runtime.block_on(async {
             let drops = guards.into_iter().map(|guard| {
@@ -104,7 +101,7 @@ fn crowd_of_locks_in_one_task_costs_no_connection() {
 fn task_without_budget_is_answered_promptly() {
     let server = RedisServer::start();
     for (flavour, runtime) in runtimes() {
-        let client = runtime.block_on(connect(&server));
+        let client = runtime.block_on(by_hand::client(&server.url()));
         let lock = client.get_lock(flavour).unwrap();
         let begun = Instant::now();
         without_budget(&runtime, async {
@@ -188,46 +185,30 @@ fn programs_run_under_each_executor() {
     }
 }
 
+async fn gives_way(flavour: &str, call: impl AsyncFn()) {
+    let begun = Instant::now();
+    let calls = async {
+        loop {
+            assert!(begun.elapsed() < SOON, "{flavour}: expected the task to give way");
+            call().await;
+        }
+    };
+    assert!(timeout(Duration::from_millis(50), calls).await.is_err());
+}
+
 /// Other tasks of the same thread get to run, and so do its timers.
 #[test]
 fn task_that_finds_all_free_gives_way() {
-    const LIMIT: Duration = Duration::from_millis(50);
     let (client, semaphore) = (LockClient::local(), latchwork::AsyncSemaphore::new(1));
     let lock = client.get_lock("orders").unwrap();
     for (flavour, runtime) in runtimes() {
         runtime.block_on(async {
-            let begun = Instant::now();
-            let in_time = || assert!(begun.elapsed() < SOON, "{flavour}: expected the task to give way");
-            let permits = async {
-                loop {
-                    in_time();
-                    drop(semaphore.acquire().await.unwrap());
-                }
-            };
             let closed = latchwork::AsyncSemaphore::new(1);
             closed.close();
-            let refusals = async {
-                loop {
-                    in_time();
-                    _ = closed.acquire().await.unwrap_err();
-                }
-            };
-            let locks = async {
-                loop {
-                    in_time();
-                    drop(lock.lock().await.unwrap());
-                }
-            };
-            let questions = async {
-                loop {
-                    in_time();
-                    _ = lock.is_locked().await.unwrap();
-                }
-            };
-            assert!(timeout(LIMIT, permits).await.is_err());
-            assert!(timeout(LIMIT, refusals).await.is_err());
-            assert!(timeout(LIMIT, locks).await.is_err());
-            assert!(timeout(LIMIT, questions).await.is_err());
+            gives_way(flavour, async || drop(semaphore.acquire().await.unwrap())).await;
+            gives_way(flavour, async || drop(closed.acquire().await.unwrap_err())).await;
+            gives_way(flavour, async || drop(lock.lock().await.unwrap())).await;
+            gives_way(flavour, async || _ = lock.is_locked().await.unwrap()).await;
         });
     }
 }
@@ -251,7 +232,7 @@ fn lease_lasts_by_the_clock_of_the_clients_own_runtime() {
     let server = RedisServer::start();
     let own = blocking::LockClient::connect(&server.url()).unwrap();
     let (_, elsewhere) = runtimes().into_iter().next().unwrap();
-    let there = elsewhere.block_on(connect(&server));
+    let there = elsewhere.block_on(by_hand::client(&server.url()));
     let paused = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     paused.block_on(async {
         for client in [own.as_async(), &there] {
@@ -292,7 +273,7 @@ fn limited_wait_whose_runtime_ends_says_so() {
     let _held = names.map(|name| holds.get_lock(name).unwrap().lock().unwrap());
     for round in 0..20 {
         for (flavour, runtime) in runtimes() {
-            let client = runtime.block_on(connect(&server));
+            let client = runtime.block_on(by_hand::client(&server.url()));
             let waits = (0..12).map(|n| {
                 let lock = client.get_lock(names[n % names.len()]).unwrap();
                 let wait = move || futures_executor::block_on(lock.try_lock_for(SOON, Lease::Watched));
@@ -317,7 +298,7 @@ fn unlimited_wait_reports_the_end_of_its_runtime() {
     for others in 0..4 {
         for (flavour, runtime) in runtimes() {
             let (over_redis, over_memory) = runtime.block_on(async {
-                let over_redis = connect(&server).await;
+                let over_redis = by_hand::client(&server.url()).await;
                 let over_memory = LockClient::new(Local::on_tokio());
                 (0..others).for_each(|_| drop(tokio::spawn(async {})));
                 (over_redis, over_memory)

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use crate::by_hand::{calls_in, connection};
-use latchwork::redis::Redis;
+use crate::by_hand::{call_channel, calls_in, client, run};
 use latchwork::{Guard, LockClient};
-use latchwork_testkit::{ChaosProxy, RedisServer};
-use redis::aio::MultiplexedConnection;
+use latchwork_testkit::RedisServer;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -15,18 +13,7 @@ const NAME: &str = "linger";
 
 /// The channel on which the client is called.
 fn channel(client: &LockClient) -> String {
-    format!("linger:latchwork:{{linger}}:call:{}", client.id())
-}
-
-async fn subscribers(connection: &mut MultiplexedConnection, channel: &str) -> usize {
-    let (_, subscribers): (String, usize) =
-        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(connection).await.unwrap();
-    subscribers
-}
-
-async fn client(url: &str, linger: Duration) -> LockClient {
-    let redis = Redis::builder().linger(linger).connect(url).await.unwrap();
-    LockClient::new(redis)
+    call_channel(client, NAME)
 }
 
 /// Releases `guard` to a waiter of `to` that is asleep.
@@ -44,42 +31,19 @@ async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
     const ROUNDS: usize = 20;
     let server = RedisServer::start();
     // Default options: each client returns within the second that a channel lingers.
-    let by_default = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
-    let clients = [by_default().await, by_default().await];
+    let clients = [client(&server.url()).await, client(&server.url()).await];
     let mut guard = clients[0].get_lock(NAME).unwrap().lock().await.unwrap();
-    let mut raw = connection(&server).await;
     for round in 1..=4 {
         guard = next(guard, &clients[round % 2]).await;
     }
-    let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut raw).await.unwrap();
+    let () = run(&server, "CONFIG RESETSTAT").await;
     for round in 1..=ROUNDS {
         guard = next(guard, &clients[round % 2]).await;
     }
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut raw).await.unwrap();
+    let stats: String = run(&server, "INFO commandstats").await;
     let calls = |command| calls_in(&stats, command);
     // A release, a refused attempt, and a successful one.
     assert_eq!(calls("evalsha"), 3 * ROUNDS, "{stats}");
     assert_eq!((calls("subscribe"), calls("unsubscribe")), (0, 0), "{stats}");
-    guard.unlock().await.unwrap();
-}
-
-/// A lost connection ends all subscriptions; the lingering channel has to be confirmed again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channel_that_lingers_does_not_outlive_its_connection() {
-    let server = RedisServer::start();
-    let proxy = ChaosProxy::start(server.port());
-    let (holder, waiter) =
-        (client(&server.url(), Duration::ZERO).await, client(&proxy.url(), Duration::from_secs(600)).await);
-    let guard = holder.get_lock(NAME).unwrap().lock().await.unwrap();
-    let guard = next(guard, &waiter).await;
-    let (transport, channel) = (waiter.registry().transport(), channel(&waiter));
-    assert!(transport.is_active(&channel));
-    let mut raw = connection(&server).await;
-    let () = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut raw).await.unwrap();
-    // The client reconnects, and subscribes to all its channels again.
-    eventually("its end", async || waiter.metrics().reconnects == 1 && transport.is_active(&channel)).await;
-    assert_eq!(subscribers(&mut raw, &channel).await, 1);
-    let guard = next(guard, &holder).await;
-    let guard = next(guard, &waiter).await;
     guard.unlock().await.unwrap();
 }

@@ -1,7 +1,6 @@
 //! The Redis backend on one healthy server. Faults are in `redis_faults`, several servers in `cluster`.
 
 mod acl;
-mod announced;
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
 mod calls;
@@ -11,6 +10,8 @@ mod commands;
 mod configuration;
 mod endless;
 mod executors;
+#[path = "../kinds/mod.rs"]
+mod kinds;
 mod linger;
 mod multi;
 mod names;

@@ -9,14 +9,10 @@ use latchwork::redis::Redis;
 use latchwork::{LockClient, LockError, LockOptions, LossReason};
 use latchwork_testkit::RedisServer;
 
-use crate::by_hand::{calls, run};
+use crate::by_hand::{calls, client, run};
 use crate::clashing::{self, set};
 
 crate::waiting::waiting_for!(Duration::from_secs(60));
-
-async fn client(url: &str) -> LockClient {
-    LockClient::new(Redis::connect(url).await.unwrap())
-}
 
 #[tokio::test]
 async fn free_set_costs_two_commands_a_name() {

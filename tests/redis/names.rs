@@ -4,11 +4,12 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::by_hand;
-use crate::by_hand::{calls, run};
+use crate::by_hand::{calls, run, run_on};
+use crate::kinds::{MODES, lock_of};
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
 use latchwork::redis::Redis;
-use latchwork::{Guard, Lock, LockClient, LockError, NameError};
+use latchwork::{Guard, LockClient};
 use latchwork_testkit::RedisServer;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -20,19 +21,7 @@ const SOON: Duration = Duration::from_secs(2);
 crate::waiting::waiting_for!(SOON);
 
 async fn client() -> LockClient {
-    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
-}
-
-const MODES: [Mode; 4] = [Mode::Plain, Mode::Fair, Mode::Read, Mode::Write];
-
-fn lock_of(mode: Mode, client: &LockClient, name: &str) -> Lock {
-    match mode {
-        Mode::Plain => client.get_lock(name).unwrap(),
-        Mode::Fair => client.get_fair_lock(name).unwrap(),
-        Mode::Read => client.get_read_write_lock(name).unwrap().read().clone(),
-        Mode::Write => client.get_read_write_lock(name).unwrap().write().clone(),
-        other => panic!("{other}"),
-    }
+    by_hand::client(&SERVER.url()).await
 }
 
 fn channel_of(mode: Mode, client: &LockClient, name: &str) -> String {
@@ -41,7 +30,7 @@ fn channel_of(mode: Mode, client: &LockClient, name: &str) -> String {
 }
 
 fn waiter(client: &LockClient, mode: Mode, name: &str) -> JoinHandle<Guard> {
-    let lock = lock_of(mode, client, name);
+    let lock = lock_of(client, mode, name);
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
@@ -66,7 +55,7 @@ async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
             for name in &names {
                 // A writer keeps readers out.
                 let mode = if mode == Mode::Read { Mode::Write } else { mode };
-                held.push(Some(lock_of(mode, &holder, name).lock().await.unwrap()));
+                held.push(Some(lock_of(&holder, mode, name).lock().await.unwrap()));
             }
             let mut waiting = names.each_ref().map(|name| Some(waiter(&waits, mode, name)));
             until_asleep(&waits, &channels).await;
@@ -89,18 +78,12 @@ async fn name_in_braces_grants_nothing_of_the_name_without() {
             [(name.to_owned(), format!("{{{name}}}")), (format!("{{{name}}}"), name.to_owned())]
         {
             let (holder, waits, other) = (client().await, client().await, client().await);
-            let held_lock = lock_of(mode, &holder, &held).lock().await.unwrap();
+            let held_lock = lock_of(&holder, mode, &held).lock().await.unwrap();
             let mut waiting = waiter(&waits, mode, &held);
             until_asleep(&waits, &[channel_of(mode, &waits, &held)]).await;
             for _ in 0..3 {
-                lock_of(mode, &other, &tried)
-                    .try_lock()
-                    .await
-                    .unwrap()
-                    .expect("the lock is free")
-                    .unlock()
-                    .await
-                    .unwrap();
+                let tried = lock_of(&other, mode, &tried).try_lock().await.unwrap();
+                tried.expect("the lock is free").unlock().await.unwrap();
             }
             let granted = timeout(Duration::from_millis(300), &mut waiting).await;
             assert!(granted.is_err(), "expected one holder of {held:?}, and a second one was granted");
@@ -116,7 +99,7 @@ async fn name_in_braces_grants_nothing_of_the_name_without() {
 async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     for (mode, name, what) in [(Mode::Fair, "forged:fair", "fair"), (Mode::Write, "forged:write", "rw")] {
         let (holder, waits) = (client().await, client().await);
-        let held = lock_of(mode, &holder, name).lock().await.unwrap();
+        let held = lock_of(&holder, mode, name).lock().await.unwrap();
         let mut waiting = waiter(&waits, mode, name);
         let channel = channel_of(mode, &waits, name);
         until_asleep(&waits, std::slice::from_ref(&channel)).await;
@@ -153,55 +136,6 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
     }
 }
 
-#[tokio::test]
-async fn reserved_name_is_refused_before_any_command() {
-    let client = client().await;
-    let id = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
-    let names = [
-        "latchwork_fair_queue:{z}".to_owned(),
-        "latchwork_rw_turn:{z}".to_owned(),
-        "z:latchwork:{z}:fair_queue".to_owned(),
-        "{z}:latchwork:rw_positions".to_owned(),
-        "redisson_lock_token:{t}".to_owned(),
-        "redisson_lock_queue".to_owned(),
-        "redisson_lock_queue:{t}".to_owned(),
-        "redisson_lock_timeout:{t}".to_owned(),
-        "redisson_unlock_latch:{t}:1".to_owned(),
-        "redisson_lock__channel:{t}".to_owned(),
-        "redisson_rwlock:{t}".to_owned(),
-        format!("{{orders}}:{id}:rwlock_timeout:1"),
-    ];
-    for name in &names {
-        let refusals = [
-            client.get_lock(name).map(drop),
-            client.get_fair_lock(name).map(drop),
-            client.get_read_write_lock(name).map(drop),
-            LockName::new(name).map(drop).map_err(LockError::from),
-        ];
-        for refusal in refusals {
-            let error = refusal.unwrap_err();
-            let LockError::Name(NameError::Reserved { part }) = error else { panic!("{name:?}: {error:?}") };
-            assert!(name.contains(part) && error.to_string().contains("choose a name"), "{name:?}: {error}");
-        }
-        assert!(LockClient::local().get_lock(name).is_err(), "{name:?}");
-    }
-    for name in [
-        "redisson_lock_tokens",
-        "my:redisson_rwlock",
-        "redisson",
-        "latchwork",
-        "latchwork:",
-        "{x}",
-        "rwlock_timeout",
-    ] {
-        client.get_lock(name).unwrap();
-    }
-}
-
-async fn run_on<T: redis::FromRedisValue>(raw: &mut redis::aio::MultiplexedConnection, words: &str) -> T {
-    by_hand::command(words).query_async(raw).await.unwrap()
-}
-
 /// A user with the right to publish can make waiters ask, but only at a bounded rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
@@ -209,16 +143,16 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
     const FLOOD: Duration = Duration::from_secs(2);
     // A server of its own: the test counts all scripts.
     let server = RedisServer::start();
-    let connect = async || LockClient::new(Redis::connect(&server.url()).await.unwrap());
+    let connect = async || by_hand::client(&server.url()).await;
     let name = "flood";
     for mode in [Mode::Read, Mode::Write] {
         let holder = connect().await;
-        let held = lock_of(Mode::Write, &holder, name).lock().await.unwrap();
+        let held = lock_of(&holder, Mode::Write, name).lock().await.unwrap();
         let shared = connect().await.backend::<Redis>().unwrap().clone();
         let mut waiting = Vec::new();
         for number in 0..WAITERS {
             let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
-            let lock = lock_of(mode, &client, name);
+            let lock = lock_of(&client, mode, name);
             waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
         }
         let mut raw = by_hand::connection(&server).await;
@@ -236,10 +170,7 @@ async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
         let (asked, took) = (calls(&server, "evalsha").await - asked, begun.elapsed());
         // 20 at once and 20 a second each, plus some that are under way or have another cause.
         let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
-        assert!(
-            (asked as f64) < most,
-            "expected fewer attempts for {messages} messages, and saw {asked} in {took:?}"
-        );
+        assert!((asked as f64) < most, "{asked} attempts for {messages} messages in {took:?}");
         // A message during a pause is answered at the end of the pause.
         held.unlock().await.unwrap();
         for waiter in waiting {

@@ -3,18 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork::redis::Redis;
-use latchwork::{LockClient, LockOptions, LossReason, NamedSemaphore};
+use latchwork::{LockClient, NamedSemaphore};
 use latchwork_testkit::RedisServer;
 
-use crate::by_hand::{calls, run};
-use crate::permits::{self, waits};
+use crate::by_hand::{calls, client, run};
+use crate::permits;
 
 crate::waiting::waiting_for!(Duration::from_secs(60));
-
-async fn client(url: &str) -> LockClient {
-    LockClient::new(Redis::connect(url).await.unwrap())
-}
 
 async fn clients() -> (RedisServer, [LockClient; 2]) {
     let server = RedisServer::start();
@@ -33,26 +28,6 @@ async fn holds_never_exceed_the_capacity() {
     let (server, clients) = clients().await;
     permits::holds_never_exceed_the_capacity(&clients, 100, 10).await;
     assert_eq!(keys(&server).await, 0);
-}
-
-#[tokio::test]
-async fn lease_is_renewed_and_a_lost_one_is_told() {
-    let server = RedisServer::start();
-    let options = LockOptions::default().watchdog_timeout(Duration::from_millis(900));
-    let backend = Redis::connect(&server.url()).await.unwrap();
-    let client = LockClient::with_options(backend, &options).unwrap();
-    let jobs = client.get_semaphore("jobs", 2).unwrap();
-    let mut permit = jobs.acquire().await.unwrap();
-    let waiter = waits(&jobs, 2).await;
-    assert_eq!(permit.lost_timeout(Duration::from_secs(2)).await, None, "expected renewals");
-    assert!(!waiter.is_finished());
-    permit.ensure_held().await.unwrap();
-    permit.extend(Duration::from_secs(5)).await.unwrap();
-    let left = jobs.usage().await.unwrap().holders[0].left;
-    assert!(left > Duration::from_secs(4), "{left:?}");
-    run::<String>(&server, "FLUSHALL").await;
-    assert_eq!(soon("the loss", permit.lost()).await, LossReason::Gone);
-    drop(soon("the waiter", waiter).await.unwrap());
 }
 
 /// Runs `rounds` holds of one permit in each task.

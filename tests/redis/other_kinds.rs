@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::by_hand;
-use latchwork::redis::{ErrorKind, Redis};
+use crate::kinds::{MODES, lock_of};
+use latchwork::redis::ErrorKind;
 use latchwork::{Lease, LeaseError, Lock, LockClient, LockError, LockKind};
 use latchwork_testkit::RedisServer;
 use redis::FromRedisValue;
@@ -19,7 +20,7 @@ async fn run<T: FromRedisValue>(words: &str) -> T {
 }
 
 async fn client() -> LockClient {
-    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap())
+    by_hand::client(&SERVER.url()).await
 }
 
 async fn lock(name: &str) -> Lock {
@@ -75,8 +76,7 @@ async fn waiter_is_told_that_the_lock_became_another_kind() {
     let client = client().await;
     let lock = client.get_lock(name).unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
-    let subscribers = format!("PUBSUB NUMSUB {name}:latchwork:{{{name}}}:call:{}", client.id());
-    while run::<(String, usize)>(&subscribers).await.1 == 0 {}
+    while by_hand::subscribers(&SERVER, &by_hand::call_channel(&client, name)).await == 0 {}
     let () = run(&format!("PEXPIRE {name} 600000")).await;
     let () = run(&format!("HSET {name} mode read")).await;
     assert_other_kind(timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap(), LockKind::ReadWrite);
@@ -90,13 +90,11 @@ async fn waiter_finds_a_foreign_lock_free_without_a_message() {
     let () = run(&format!("PEXPIRE {name} 600000")).await;
     let client = client().await;
     let lock = client.get_lock(name).unwrap();
-    let waiters: Vec<_> = (0..4)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-        })
-        .collect();
-    while run::<(String, usize)>(&format!("PUBSUB NUMSUB redisson_lock__channel:{{{name}}}")).await.1 == 0 {}
+    let waiters = [(); 4].map(|()| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+    });
+    while by_hand::subscribers(&SERVER, &format!("redisson_lock__channel:{{{name}}}")).await == 0 {}
     let () = run(&format!("DEL {name}")).await;
     for waiter in waiters {
         timeout(Duration::from_secs(5), waiter).await.expect("the waiter sleeps beside a free lock").unwrap();
@@ -146,12 +144,9 @@ async fn longest_lease_ends_and_a_longer_one_is_refused() {
 #[tokio::test]
 async fn release_of_a_lock_replaced_by_another_type_reports_a_loss() {
     let client = client().await;
-    let sides = client.get_read_write_lock("replaced:sides").unwrap();
-    let plain = client.get_lock("replaced:plain").unwrap();
-    let fair = client.get_fair_lock("replaced:fair").unwrap();
-    for lock in [&plain, &fair, sides.write(), sides.read()] {
-        let guard = lock.lock().await.unwrap();
-        let name = lock.name().as_str();
+    for mode in MODES {
+        let name = &*format!("replaced:{mode}");
+        let guard = lock_of(&client, mode, name).lock().await.unwrap();
         let () = run(&format!("SET {name} text")).await;
         let error = guard.unlock().await.unwrap_err();
         assert!(error.is_lost(), "{name}: {error:?}");
@@ -162,35 +157,22 @@ async fn release_of_a_lock_replaced_by_another_type_reports_a_loss() {
 
 /// All four kinds request tokens, each by its own script.
 fn fenced_of_each_kind(client: &LockClient, name: &str) -> [Lock; 4] {
-    let both = client.get_read_write_lock(name).unwrap();
-    let [plain, fair] = [client.get_lock(name), client.get_fair_lock(name)].map(Result::unwrap);
-    [plain, fair, both.write().clone(), both.read().clone()].map(|lock| lock.fenced())
+    MODES.map(|mode| lock_of(client, mode, name).fenced())
 }
 
 #[tokio::test]
 async fn invalid_token_counter_fails_naming_its_key_and_takes_no_lock() {
-    let counters = [
-        "SET 18446744073709551615",
-        "SET -9",
-        "SET -1",
-        "SET 00",
-        "SET 07",
-        "SET 00000000000000000000",
-        "SET text",
-        "SET 9223372036854775806",
-        "SET 9223372036854775807",
-        "SET 9223372036854775808",
-        "RPUSH 7",
-    ];
+    let counters = "18446744073709551615 -9 -1 00 07 00000000000000000000 text 9223372036854775806 \
+                    9223372036854775807 9223372036854775808 list";
     let client = client().await;
-    for (at, counter) in counters.into_iter().enumerate() {
-        let (put, value) = counter.split_once(' ').unwrap();
-        let name = format!("counted:{at}");
+    for value in counters.split(' ') {
+        let put = if value == "list" { "RPUSH" } else { "SET" };
+        let name = format!("counted:{value}");
         let key = format!("redisson_lock_token:{{{name}}}");
         for lock in fenced_of_each_kind(&client, &name) {
             let () = run(&format!("DEL {key}")).await;
             let () = run(&format!("{put} {key} {value}")).await;
-            let error = lock.try_lock().await.expect_err(counter);
+            let error = lock.try_lock().await.expect_err(value);
             assert!(error.is_refused() && !error.is_retryable(), "{value}: {error:?}");
             let text = error.to_string();
             assert!(text.contains(&format!("{key:?}")) && text.contains("delete "), "{value}: {text}");
@@ -206,7 +188,7 @@ async fn invalid_token_counter_fails_naming_its_key_and_takes_no_lock() {
 async fn key_that_is_of_another_program_is_named_by_the_error() {
     let client = client().await;
     let key_of = |part: &str| format!("taken:latchwork:{{taken}}:{part}");
-    let [_, fair, write, read] = fenced_of_each_kind(&client, "taken");
+    let [_, fair, read, write] = fenced_of_each_kind(&client, "taken");
     let cases = [
         (&fair, "taken".to_owned()),
         (&write, "taken".to_owned()),

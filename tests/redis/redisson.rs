@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::by_hand;
+use crate::by_hand::{self, client, run, subscribers};
 use futures_util::StreamExt;
-use latchwork::redis::Redis;
-use latchwork::{Lock, LockClient};
+use latchwork::Lock;
 use latchwork_testkit::RedisServer;
 use redis::aio::{MultiplexedConnection, PubSub};
 use tokio::time::timeout;
@@ -17,6 +17,7 @@ static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
 /// Far less than the half-minute lease that a missed message would wait for.
 const SOON: Duration = Duration::from_secs(10);
+crate::waiting::waiting_for!(SOON);
 
 /// Sends the commands of Redisson's `RedissonLock` for one thread of one client.
 struct Redisson {
@@ -63,14 +64,10 @@ const ACQUIRE_FENCED: &str = "
 
 const LEASE: u64 = 30_000;
 
-async fn connection() -> MultiplexedConnection {
-    by_hand::connection(&SERVER).await
-}
-
 impl Redisson {
     async fn thread(name: &str, number: u64) -> Self {
         Self {
-            connection: connection().await,
+            connection: by_hand::connection(&SERVER).await,
             owner: format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}"),
             name: name.to_owned(),
             channel: format!("redisson_lock__channel:{{{name}}}"),
@@ -131,17 +128,7 @@ async fn next_message(messages: &mut PubSub) -> Vec<u8> {
 }
 
 async fn our_lock(name: &str) -> Lock {
-    LockClient::new(Redis::connect(&SERVER.url()).await.unwrap()).get_lock(name).unwrap()
-}
-
-async fn subscribers(channel: &str) -> usize {
-    let (_, subscribers): (String, usize) =
-        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut connection().await).await.unwrap();
-    subscribers
-}
-
-async fn until_subscribed(channel: &str) {
-    timeout(SOON, async { while subscribers(channel).await == 0 {} }).await.expect("no subscription came");
+    client(&SERVER.url()).await.get_lock(name).unwrap()
 }
 
 /// Redisson's plain lock ignores our queue: a release is published on the lock's own channel.
@@ -149,10 +136,10 @@ async fn until_subscribed(channel: &str) {
 async fn our_fair_waiter_hears_redissons_release() {
     let mut redisson = Redisson::thread("heard:fair", 7).await;
     assert_eq!(redisson.try_lock().await, None);
-    let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
+    let client = client(&SERVER.url()).await;
     let ours = client.get_fair_lock("heard:fair").unwrap();
     let waiter = tokio::spawn(async move { ours.lock().await.unwrap() });
-    until_subscribed(&redisson.channel).await;
+    eventually("a subscription", async || subscribers(&SERVER, &redisson.channel).await > 0).await;
     let told = || client.registry().stats().unlock_messages;
     assert_eq!(told(), 0);
     assert_eq!(redisson.unlock().await, Some(1));
@@ -164,14 +151,12 @@ async fn our_fair_waiter_hears_redissons_release() {
 #[tokio::test]
 async fn the_state_we_leave_is_redissons() {
     let name = "interop:state";
-    let mut raw = connection().await;
-    let client = LockClient::new(Redis::connect(&SERVER.url()).await.unwrap());
+    let client = client(&SERVER.url()).await;
     let me = client.owner();
     let lock = client.get_lock(name).unwrap().owned_by(&me);
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
 
-    let mut state: HashMap<String, String> =
-        redis::cmd("HGETALL").arg(name).query_async(&mut raw).await.unwrap();
+    let mut state: HashMap<String, String> = run(&SERVER, &format!("HGETALL {name}")).await;
     assert_eq!(state.remove("mode").as_deref(), Some("lock"));
     // The hold count stays in the owner's process.
     let id = match state.iter().collect::<Vec<_>>()[..] {
@@ -181,14 +166,13 @@ async fn the_state_we_leave_is_redissons() {
     let (uuid, number) = id.rsplit_once(':').unwrap();
     assert_eq!((uuid, uuid.len()), (client.id(), 36));
     assert!(number.parse::<u64>().is_ok());
-    let left: i64 = redis::cmd("PTTL").arg(name).query_async(&mut raw).await.unwrap();
+    let left: i64 = run(&SERVER, &format!("PTTL {name}")).await;
     assert!((29_000..=30_000).contains(&left), "{left}");
 
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*interop:state*").query_async(&mut raw).await.unwrap();
-    assert_eq!(keys, [""; 0]);
+    assert_eq!(run::<Vec<String>>(&SERVER, "KEYS *interop:state*").await, [""; 0]);
 }
 
 #[tokio::test]
@@ -216,10 +200,7 @@ async fn redisson_reenters_where_we_left_it() {
     assert_eq!(redisson.try_lock().await, None);
     assert_eq!(redisson.try_lock().await, None);
     assert_eq!(redisson.unlock().await, Some(0));
-    assert!(
-        lock.try_lock().await.unwrap().is_none(),
-        "expected the lock held while one of two holds is left"
-    );
+    assert!(lock.try_lock().await.unwrap().is_none(), "expected one of two holds");
     assert!(lock.force_unlock().await.unwrap());
     assert_eq!(redisson.unlock().await, None);
     lock.try_lock().await.unwrap().expect("free").unlock().await.unwrap();
@@ -228,30 +209,30 @@ async fn redisson_reenters_where_we_left_it() {
 #[tokio::test]
 async fn both_take_turns() {
     const ROUNDS: u64 = 50;
-    let name = "interop:turns";
-    let number = "interop:turns:number";
-    async fn add(raw: &mut MultiplexedConnection, number: &str) {
-        let read: Option<u64> = redis::cmd("GET").arg(number).query_async(raw).await.unwrap();
-        let next = read.unwrap_or(0) + 1;
-        redis::cmd("SET").arg(number).arg(next).exec_async(raw).await.unwrap();
+    const NAME: &str = "interop:turns";
+    /// Loses a count beside another holder.
+    async fn add(counted: &AtomicU64) {
+        let read = counted.load(SeqCst);
+        tokio::task::yield_now().await;
+        counted.store(read + 1, SeqCst);
     }
-    let mut tasks = Vec::new();
+    let (counted, mut tasks) = (Arc::new(AtomicU64::new(0)), Vec::new());
     for thread in 0..3 {
+        let counts = Arc::clone(&counted);
         tasks.push(tokio::spawn(async move {
-            let mut redisson = Redisson::thread(name, thread).await;
-            let mut raw = connection().await;
+            let mut redisson = Redisson::thread(NAME, thread).await;
             for _ in 0..ROUNDS {
                 redisson.lock().await;
-                add(&mut raw, number).await;
+                add(&counts).await;
                 assert_eq!(redisson.unlock().await, Some(1));
             }
         }));
+        let counts = Arc::clone(&counted);
         tasks.push(tokio::spawn(async move {
-            let lock = our_lock(name).await;
-            let mut raw = connection().await;
+            let lock = our_lock(NAME).await;
             for _ in 0..ROUNDS {
                 let guard = lock.lock().await.unwrap();
-                add(&mut raw, number).await;
+                add(&counts).await;
                 guard.unlock().await.unwrap();
             }
         }));
@@ -259,6 +240,5 @@ async fn both_take_turns() {
     for task in tasks {
         timeout(SOON * 3, task).await.expect("a waiter was not woken").unwrap();
     }
-    let counted: u64 = redis::cmd("GET").arg(number).query_async(&mut connection().await).await.unwrap();
-    assert_eq!(counted, 6 * ROUNDS);
+    assert_eq!(counted.load(SeqCst), 6 * ROUNDS);
 }

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::by_hand::connection;
+use crate::by_hand::{connection, run_on};
+use crate::configuration::to_tls;
 use latchwork::backend::Backend as _;
 use latchwork::redis::{Error, ErrorKind, Redis};
 use latchwork::{LockClient, LockError};
@@ -16,13 +17,8 @@ use tokio::net::TcpListener;
 
 const PASSWORD: &str = "hunter2";
 
-async fn run<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, command: &[&str]) -> T {
-    let (name, args) = command.split_first().unwrap();
-    redis::cmd(name).arg(args).query_async(raw).await.unwrap()
-}
-
 async fn folder(raw: &mut MultiplexedConnection) -> PathBuf {
-    let (_, folder): (String, String) = run(raw, &["CONFIG", "GET", "dir"]).await;
+    let (_, folder): (String, String) = run_on(raw, "CONFIG GET dir").await;
     folder.into()
 }
 
@@ -31,8 +27,8 @@ async fn assert_works(redis: Redis, raw: &mut MultiplexedConnection, database: &
     let client = LockClient::new(redis.clone());
     let lock = client.get_lock("urls").unwrap();
     let guard = lock.lock().await.unwrap();
-    let () = run(raw, &["SELECT", database]).await;
-    let ids: Vec<String> = run(raw, &["HKEYS", "urls"]).await;
+    let () = run_on(raw, &format!("SELECT {database}")).await;
+    let ids: Vec<String> = run_on(raw, "HKEYS urls").await;
     assert!(ids.len() == 2 && ids.iter().any(|id| id.starts_with(client.id())), "{ids:?}");
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });
     let subscription = redis.registry().subscribe("redisson_lock__channel:{urls}");
@@ -62,15 +58,13 @@ async fn user_password_and_database() {
     let server = RedisServer::start();
     let mut raw = connection(&server).await;
     let password = format!("{PASSWORD}@/?#:%");
-    let () =
-        run(&mut raw, &["ACL", "SETUSER", "some:one", "on", &format!(">{password}"), "~*", "&*", "+@all"])
-            .await;
+    let () = run_on(&mut raw, &format!("ACL SETUSER some:one on >{password} ~* &* +@all")).await;
     let host = format!("127.0.0.1:{}", server.port());
     let user = format!("some%3Aone:{PASSWORD}%40%2F%3F%23%3A%25");
     let redis = Redis::connect(&format!("redis://{user}@{host}/3")).await.unwrap();
     assert_works(redis, &mut raw, "3").await;
 
-    let () = run(&mut raw, &["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let () = run_on(&mut raw, &format!("CONFIG SET requirepass {PASSWORD}")).await;
     let redis = Redis::connect(&format!("redis://:{PASSWORD}@{host}")).await.unwrap();
     assert_works(redis, &mut raw, "0").await;
 
@@ -104,15 +98,13 @@ async fn address_is_shown_and_no_more() {
 async fn unix_socket() {
     let server = RedisServer::start();
     let mut raw = connection(&server).await;
-    let (_, name): (String, String) = run(&mut raw, &["CONFIG", "GET", "unixsocket"]).await;
+    let (_, name): (String, String) = run_on(&mut raw, "CONFIG GET unixsocket").await;
     let socket = folder(&mut raw).await.join(name);
     let socket = socket.display();
     let redis = Redis::connect(&format!("unix://{socket}")).await.unwrap();
     assert_works(redis, &mut raw, "0").await;
 
-    let () =
-        run(&mut raw, &["ACL", "SETUSER", "someone", "on", &format!(">{PASSWORD}@#"), "~*", "&*", "+@all"])
-            .await;
+    let () = run_on(&mut raw, &format!("ACL SETUSER someone on >{PASSWORD}@# ~* &* +@all")).await;
     let query = format!("db=3&user=someone&pass={PASSWORD}%40%23");
     for scheme in ["unix", "redis+unix"] {
         let redis = Redis::connect(&format!("{scheme}://{socket}?{query}")).await.unwrap();
@@ -126,28 +118,14 @@ async fn unix_socket() {
     assert_error_silent(&error);
 }
 
-/// Moves the server to TLS on the same port, with a self-signed certificate. Returns the certificate in PEM.
-async fn to_tls(server: &RedisServer, raw: &mut MultiplexedConnection) -> String {
-    let made = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
-    let folder = folder(raw).await;
-    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
-    let files = ["tls-cert-file", certificate, "tls-key-file", key, "tls-ca-cert-file", certificate];
-    let files = [&["CONFIG", "SET", "tls-auth-clients", "no"], &files[..]].concat();
-    let () = run(raw, &files).await;
-    let () = run(raw, &["CONFIG", "SET", "port", "0"]).await;
-    let () = run(raw, &["CONFIG", "SET", "tls-port", &server.port().to_string()]).await;
-    made.cert.pem()
-}
-
 #[tokio::test]
 async fn tls() {
     let server = RedisServer::start();
     let mut raw = connection(&server).await;
-    let pem = to_tls(&server, &mut raw).await;
-    let () = run(&mut raw, &["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let made = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
+    let pem = made.cert.pem();
+    to_tls(&server, [&pem, &made.signing_key.serialize_pem(), &pem], "no").await;
+    let () = run_on(&mut raw, &format!("CONFIG SET requirepass {PASSWORD}")).await;
     let port = server.port();
     for host in ["localhost", "127.0.0.1"] {
         let url = format!("rediss://:{PASSWORD}@{host}:{port}/3");
@@ -194,53 +172,18 @@ async fn port_without_tls_is_named() {
     }
 }
 
-#[tokio::test]
-async fn root_certificate_that_cannot_be_used_is_refused() {
-    for pem in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        let builder = Redis::builder().root_certificate(pem);
-        let error = builder.connect(&format!("rediss://:{PASSWORD}@127.0.0.1:1")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Certificate, "{pem}: {error:?}");
-        assert_error_silent(&error);
-    }
-    // The certificate would have no effect.
-    let pem = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap().cert.pem();
-    let error = Redis::builder().root_certificate(pem).connect("redis://127.0.0.1:1").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Url, "{error:?}");
-}
-
+/// Errors of different parsers, each of which might quote the URL.
 #[tokio::test]
 async fn url_that_cannot_be_meant_is_refused_in_silence() {
     for url in [
         "",
-        "localhost",
         PASSWORD,
         "http://user:hunter2@localhost",
         "redis://user:hunter2@localhost:nowhere/",
-        "redis://:hunter2@localhost/x",
-        "redis://:hunter2@0.0.0.0",
-        "redis://:hunter2@",
-        "redis://:hunter2@local host",
-        "redis://localhost?protocol=hunter2",
-        "unix://localhost?pass=hunter2&db=x",
-        "unix:?pass=hunter2",
-        // The rest of an unescaped password.
-        "redis://user:1#hunter2@localhost",
-        "redis://user:1/hunter2@localhost",
-        "redis://user:1?hunter2@localhost",
-        "redis://user:#hunter2@localhost",
-        "redis://user:hunter2/@localhost",
         "redis://user:hunter2%zz@[::1",
-        "unix:///nowhere?pass=hunter2#x",
-        // No ports.
-        "redis://:hunter2@localhost:99999/3",
+        "unix://user:hunter2@localhost/nowhere",
         "redis-cluster://:hunter2@127.0.0.1:7000,127.0.0.1:70000",
         "redis+sentinel://:hunter2@127.0.0.1:26379,127.0.0.1:99999/master",
-        // Parts without an effect.
-        "redis://localhost/0?password=hunter2",
-        "redis-cluster://:hunter2@127.0.0.1:1,127.0.0.1:2?read_from=replica",
-        "redis+sentinel://:hunter2@127.0.0.1:1/master?timeout=3",
-        "unix://user:hunter2@localhost/nowhere",
-        "rediss://:hunter2@localhost#insecure",
     ] {
         let error = Redis::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Url, "{url}: {error:?}");

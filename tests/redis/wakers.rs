@@ -4,6 +4,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use crate::by_hand::call_channel;
 use latchwork::redis::{Redis, RedisBuilder};
 use latchwork::{Guard, LockClient};
 use latchwork_testkit::{Bell, RedisServer};
@@ -11,9 +12,8 @@ use latchwork_testkit::{Bell, RedisServer};
 const SOON: Duration = Duration::from_secs(10);
 crate::waiting::waiting_for!(SOON);
 
-/// The channel on which the client is called.
-fn channel(client: &LockClient) -> String {
-    format!("orders:latchwork:{{orders}}:call:{}", client.id())
+fn sleeps(client: &LockClient) -> bool {
+    client.registry().join(&call_channel(client, "orders")).is_some_and(|look| look.waiters() == 1)
 }
 
 /// Counts the calls of its wakers, which panic.
@@ -72,10 +72,8 @@ async fn fall_asleep(
     trap: &Trap,
     mut waits: Pin<&mut impl Future<Output = Result<Guard, latchwork::LockError>>>,
 ) {
-    let channel = channel(client);
-    let asleep = || client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
     let begun = Instant::now();
-    while !asleep() {
+    while !sleeps(client) {
         assert!(begun.elapsed() < SOON, "expected the waiter to fall asleep");
         assert!(waits.as_mut().poll(&mut Context::from_waker(&trap.0.waker_that_panics())).is_pending());
         tokio::task::yield_now().await;
@@ -98,13 +96,10 @@ async fn waker_panic_at_a_message_costs_no_subscription() {
         // The next message wakes the next waiter; no timer of its own is due within this time.
         let held = other.get_lock("orders").unwrap().lock().await.unwrap();
         let mut waits = pin!(lock.lock());
-        let channel = channel(&client);
-        let joined = || client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
-        let sleeps = async { eventually("sleep", async || joined()).await };
         tokio::select! {
             biased;
             _ = &mut waits => panic!("two have the lock"),
-            () = sleeps => {}
+            () = eventually("sleep", async || sleeps(&client)) => {}
         }
         held.unlock().await.unwrap();
         soon("the message", waits).await.unwrap().unlock().await.unwrap();

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::by_hand::{connection, run};
+use crate::by_hand::{self, connection, run};
 use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
@@ -52,7 +52,7 @@ async fn latency(client: &LockClient) -> Duration {
 }
 
 async fn client(server: &RedisServer) -> LockClient {
-    LockClient::new(Redis::connect(&server.url()).await.unwrap())
+    by_hand::client(&server.url()).await
 }
 
 /// A client for servers and links that answer late: a busy machine adds its own delay.
@@ -61,16 +61,23 @@ async fn patient_client(url: &str, options: &LockOptions) -> LockClient {
     LockClient::with_options(backend, options).unwrap()
 }
 
-fn spawn_waits(
-    waits: &mut JoinSet<Result<Guard, latchwork::LockError>>,
-    client: &LockClient,
-    names: &str,
-    count: usize,
-) {
+type Takers = JoinSet<Result<Guard, latchwork::LockError>>;
+
+fn takers(client: &LockClient, names: &str, count: usize) -> Takers {
+    let mut takers = JoinSet::new();
     for number in 0..count {
         let lock = client.get_lock(&format!("{names}:{number}")).unwrap();
-        waits.spawn(async move { lock.lock().await });
+        takers.spawn(async move { lock.lock().await });
     }
+    takers
+}
+
+async fn all_hold(mut takers: Takers) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    while let Some(guard) = soon("a hold", takers.join_next()).await {
+        guards.push(guard.unwrap().expect("each name is free"));
+    }
+    guards
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,14 +91,10 @@ async fn crowd_of_waits_is_served_over_the_connections_that_there_are() {
     let calm = latency(&client).await;
     let (tasks_before, begun) = (tasks_at_rest(&server, &client).await, Instant::now());
 
-    let (mut takers, mut waiters) = (JoinSet::new(), JoinSet::new());
-    spawn_waits(&mut waiters, &client, "held", held);
-    spawn_waits(&mut takers, &client, "free", crowd);
+    let mut waiters = takers(&client, "held", held);
+    let takers = takers(&client, "free", crowd);
     let beside = latency(&client).await;
-    let mut guards: Vec<Guard> = Vec::new();
-    while let Some(guard) = soon("a hold", takers.join_next()).await {
-        guards.push(guard.unwrap().expect("each name is free"));
-    }
+    let guards = all_hold(takers).await;
     let all_hold = begun.elapsed();
     let between = latency(&client).await;
     eventually("all are subscribed", async || client.metrics().subscriptions as usize == held).await;
@@ -123,8 +126,7 @@ async fn crowd_of_waits_that_is_dropped_leaves_nothing_behind() {
     let (server, crowd) = (RedisServer::start(), crowd());
     let client = client(&server).await;
     let tasks_before = tasks_at_rest(&server, &client).await;
-    let mut waits = JoinSet::new();
-    spawn_waits(&mut waits, &client, "free", crowd);
+    let mut waits = takers(&client, "free", crowd);
     eventually("the line", async || client.metrics().commands_waiting > 0).await;
     let begun = Instant::now();
     waits.abort_all();
@@ -144,14 +146,10 @@ async fn crowd_goes_on_over_the_next_connection() {
     let (server, crowd) = (RedisServer::start(), crowd());
     let client = patient_client(&server.url(), &LockOptions::default()).await;
     let tasks_before = tasks_at_rest(&server, &client).await;
-    let mut takers = JoinSet::new();
-    spawn_waits(&mut takers, &client, "free", crowd);
+    let takers = takers(&client, "free", crowd);
     eventually("the line", async || client.metrics().commands_waiting > 0).await;
     run::<usize>(&server, "CLIENT KILL TYPE normal SKIPME yes").await;
-    let mut guards: Vec<Guard> = Vec::new();
-    while let Some(guard) = soon("a hold", takers.join_next()).await {
-        guards.push(guard.unwrap().expect("each name is free"));
-    }
+    let guards = all_hold(takers).await;
     assert_eq!(run::<usize>(&server, "DBSIZE").await, crowd);
     drop(guards);
     eventually("the releases", async || client.metrics().releases_pending == 0).await;
@@ -167,22 +165,16 @@ async fn crowd_goes_on_over_the_next_connection() {
 async fn crowd_of_waiters_is_subscribed_again() {
     let (server, crowd) = (RedisServer::start(), crowd() / 4);
     let (holder, client) = (client(&server).await, client(&server).await);
-    let mut takers = JoinSet::new();
-    spawn_waits(&mut takers, &holder, "held", crowd);
-    let mut guards: Vec<Guard> = Vec::new();
-    while let Some(guard) = soon("a hold", takers.join_next()).await {
-        guards.push(guard.unwrap().expect("each name is free"));
-    }
-    let mut waits = JoinSet::new();
-    spawn_waits(&mut waits, &client, "held", crowd);
+    let guards = all_hold(takers(&holder, "held", crowd)).await;
+    let waits = takers(&client, "held", crowd);
     let channels = async || run::<Vec<String>>(&server, "PUBSUB CHANNELS *").await.len();
     eventually("all are subscribed", async || channels().await >= crowd).await;
     run::<usize>(&server, "CLIENT KILL TYPE pubsub").await;
     eventually("all are subscribed again", async || channels().await >= crowd).await;
     let begun = Instant::now();
     drop(guards);
-    while let Some(guard) = soon("a hold", waits.join_next()).await {
-        guard.unwrap().expect("each name is free again").unlock().await.unwrap();
+    for guard in all_hold(waits).await {
+        guard.unlock().await.unwrap();
     }
     println!("{crowd} that waited had their turn within {:?}", begun.elapsed());
     assert!(client.metrics().reconnects <= 1, "{:?}", client.metrics());
@@ -303,8 +295,7 @@ fn crowd_ends_with_its_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let client = client(&server).await;
-        let mut waits = JoinSet::new();
-        spawn_waits(&mut waits, &client, "free", crowd());
+        let mut waits = takers(&client, "free", crowd());
         eventually("the line", async || client.metrics().commands_waiting > 0).await;
         waits.detach_all();
     });

@@ -1,15 +1,14 @@
 //! Commands that arrive after their callers have gone, mostly at a server whose clients cannot kill
 //! connections: managed servers, and ACLs with `-@dangerous`.
 
-use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use crate::by_hand::{calls, run};
+use crate::by_hand::{calls, client as client_of, run};
+use crate::kinds::{MODES, lock_of};
 use futures_util::future::join_all;
 use latchwork::backend::{Backend as _, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome};
 use latchwork::redis::Redis;
-use latchwork::{Lease, LeaseId, Lock, LockClient};
+use latchwork::{Lease, LeaseId, LockClient};
 use latchwork_testkit::{ChaosProxy, Link, RedisServer, Way};
 use tokio::time::{sleep, timeout};
 
@@ -23,25 +22,13 @@ async fn start(rules: &str) -> (RedisServer, ChaosProxy, LockClient) {
     let server = RedisServer::start();
     let () = run(&server, &format!("ACL SETUSER user on >secret ~* &* +@all {rules}")).await;
     let proxy = ChaosProxy::start(server.port());
-    let client = LockClient::new(
-        Redis::connect(&proxy.url().replace("redis://", "redis://user:secret@")).await.unwrap(),
-    );
+    let client = client_of(&proxy.url().replace("redis://", "redis://user:secret@")).await;
     // From now on the server knows the scripts.
-    client.get_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    client.get_fair_lock(NAME).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    let both = client.get_read_write_lock(NAME).unwrap();
-    both.write().lock().await.unwrap().unlock().await.unwrap();
-    both.read().lock().await.unwrap().unlock().await.unwrap();
+    for mode in MODES {
+        lock_of(&client, mode, NAME).lock().await.unwrap().unlock().await.unwrap();
+    }
     (server, proxy, client)
 }
-
-type LockOf = fn(&LockClient) -> Lock;
-
-const PLAIN: LockOf = |client| client.get_lock(NAME).unwrap();
-const FAIR: LockOf = |client| client.get_fair_lock(NAME).unwrap();
-const READ: LockOf = |client| client.get_read_write_lock(NAME).unwrap().read().clone();
-const WRITE: LockOf = |client| client.get_read_write_lock(NAME).unwrap().write().clone();
-const EACH: [LockOf; 4] = [PLAIN, FAIR, READ, WRITE];
 
 /// Rules of a user that cannot end a connection.
 const UNENDABLE: &str = "-client +client|info";
@@ -53,9 +40,9 @@ fn silenced(proxy: &ChaosProxy) -> Link {
     link
 }
 
-async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: LockOf) {
+async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, mode: Mode) {
     let (server, proxy, client) = start(rules).await;
-    let lock = lock(&client);
+    let lock = lock_of(&client, mode, NAME);
     let taken = calls(&server, "hset").await;
     silenced(&proxy);
     let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
@@ -71,8 +58,8 @@ async fn attempt_that_comes_late_leaves_the_lock_free(rules: &str, lock: LockOf)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_attempt_is_undone_over_unendable_connections() {
-    let each = EACH.map(|lock| attempt_that_comes_late_leaves_the_lock_free(UNENDABLE, lock));
-    tokio::join!(join_all(each), attempt_that_comes_late_leaves_the_lock_free("-@dangerous", PLAIN));
+    let each = MODES.map(|mode| attempt_that_comes_late_leaves_the_lock_free(UNENDABLE, mode));
+    tokio::join!(join_all(each), attempt_that_comes_late_leaves_the_lock_free("-@dangerous", Mode::Plain));
 }
 
 /// The network is silent for longer than the requested lease, so no rollback arrives before the lease's end.
@@ -124,9 +111,9 @@ async fn release_that_comes_late_grants_the_lock_to_no_waiter(mode: Mode) {
     assert_eq!(redis.release(mode, &name, &id(1), None).await.unwrap(), ReleaseOutcome::NotHeld);
 }
 
-async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: LockOf) {
+async fn attempt_that_was_sent_again_and_comes_late_is_undone(mode: Mode) {
     let (server, proxy, client) = start(UNENDABLE).await;
-    let lock = lock(&client);
+    let lock = lock_of(&client, mode, NAME);
     silenced(&proxy);
     // Over another link.
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -143,17 +130,17 @@ async fn attempt_that_was_sent_again_and_comes_late_is_undone(lock: LockOf) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_resent_attempt_is_undone_after_its_release() {
-    join_all(EACH.map(attempt_that_was_sent_again_and_comes_late_is_undone)).await;
+    join_all(MODES.map(attempt_that_was_sent_again_and_comes_late_is_undone)).await;
 }
 
 /// The first sending arrives after the other owner has left.
-async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(held: LockOf, lock: LockOf) {
+async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(held: Mode, asked: Mode) {
     let (server, proxy, client) = start(UNENDABLE).await;
-    let other = LockClient::new(Redis::connect(&server.url()).await.unwrap());
-    let guard = held(&other).lock().await.unwrap();
+    let other = client_of(&server.url()).await;
+    let guard = lock_of(&other, held, NAME).lock().await.unwrap();
     silenced(&proxy);
     // The attempt is also sent over another link.
-    let begins = lock(&client).try_lock().await;
+    let begins = lock_of(&client, asked, NAME).try_lock().await;
     assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
     guard.unlock().await.unwrap();
     eventually("its end", async || run::<usize>(&server, "DBSIZE").await == 0).await;
@@ -165,29 +152,10 @@ async fn attempt_that_is_refused_when_it_is_sent_again_is_undone(held: LockOf, l
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_attempt_refused_when_resent_is_undone() {
-    let pairs = [(PLAIN, PLAIN), (FAIR, FAIR), (WRITE, READ), (READ, WRITE), (READ, PLAIN)];
-    join_all(pairs.map(|(held, lock)| attempt_that_is_refused_when_it_is_sent_again_is_undone(held, lock)))
+    let [plain, fair, read, write] = MODES;
+    let pairs = [(plain, plain), (fair, fair), (write, read), (read, write), (read, plain)];
+    join_all(pairs.map(|(held, asked)| attempt_that_is_refused_when_it_is_sent_again_is_undone(held, asked)))
         .await;
-}
-
-/// The call is kept without another poll, and another waiter takes its place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_whose_call_is_polled_no_more_is_undone() {
-    let (server, proxy, client) = start(UNENDABLE).await;
-    let (lock, elsewhere) = (client.get_lock(NAME).unwrap(), client.get_lock("elsewhere").unwrap());
-    let taken = calls(&server, "hset").await;
-    silenced(&proxy);
-    let mut kept = pin!(lock.lock());
-    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // Over another link, once the client gives up the silent one.
-    elsewhere.lock().await.unwrap().unlock().await.unwrap();
-    lock.lock().await.unwrap().unlock().await.unwrap();
-    eventually("all releases", async || run::<usize>(&server, "DBSIZE").await == 0).await;
-    assert_eq!(calls(&server, "hset").await, taken + 2);
-    proxy.heal();
-    // The first sending of the other lock's attempt arrives as well.
-    eventually("its coming", async || calls(&server, "hset").await == taken + 4).await;
-    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
 }
 
 /// The release's caller has gone, and its owner holds the lock again. If clients may kill connections, the
@@ -209,25 +177,7 @@ async fn release_that_comes_late_does_not_free_the_owners_next_hold() {
         proxy.heal();
         link.wait_for_end();
         assert!(second.is_held());
-        assert!(
-            lock.is_held_by(&me).await.unwrap(),
-            "expected the owner's lease at the server, and its guard believes in a free lock"
-        );
+        assert!(lock.is_held_by(&me).await.unwrap(), "expected the owner's second lease");
         second.unlock().await.unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_comes_no_more_where_the_connection_can_be_ended() {
-    let (server, proxy, client) = start("").await;
-    let lock = client.get_lock(NAME).unwrap();
-    let taken = calls(&server, "hset").await;
-    let link = silenced(&proxy);
-    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::Watched).await;
-    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
-    eventually("the rollback", async || client.metrics().releases_pending == 0).await;
-    proxy.heal();
-    link.wait_for_end();
-    assert_eq!(calls(&server, "hset").await, taken);
-    assert!(!lock.is_locked().await.unwrap());
 }

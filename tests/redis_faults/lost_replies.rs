@@ -128,21 +128,6 @@ async fn indeterminate_release_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forced_release_is_not_sent_again() {
-    let day = Day::begin();
-    let client = day.client().await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock().await.unwrap();
-    day.proxy.lose_reply(EVAL, Reset);
-    assert_unknown(&lock.force_unlock().await.unwrap_err());
-    assert!(
-        guard.unlock().await.unwrap_err().is_not_held(),
-        "expected NotHeld for the guard, as the forced unlock ran"
-    );
-    day.end(&[&client]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_of_a_lost_lease_reports_it_unless_its_reply_is_lost() {
     let day = Day::begin();
     let client = day.known_client().await;
@@ -159,27 +144,5 @@ async fn release_of_a_lost_lease_reports_it_unless_its_reply_is_lost() {
         assert_eq!(release().await, ReleaseOutcome::Released { receivers: 0 });
         day.proxy.wait_until_replies_are_lost();
     }
-    day.end(&[&client]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_replies_of_renewals_cost_no_lease() {
-    let day = Day::begin();
-    let client = day.client_with(Duration::from_millis(1500)).await;
-    let lock = client.get_lock(NAME).unwrap();
-    let guard = lock.lock().await.unwrap();
-    for loss in [EVAL, "EVALSHA", "EVALSHA"] {
-        let sent = day.proxy.count(loss);
-        day.proxy.lose_reply(loss, Reset);
-        // The renewal with the lost reply, and its repetition.
-        day.proxy.wait_for(loss, sent + 1);
-        day.proxy.wait_until_replies_are_lost();
-        let sent = day.proxy.count("EVALSHA");
-        day.proxy.wait_for("EVALSHA", sent + 1);
-    }
-    // More than two leases have passed.
-    assert!(guard.is_held());
-    assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
-    guard.unlock().await.unwrap();
     day.end(&[&client]).await;
 }

@@ -10,6 +10,8 @@ mod chaos;
 mod crowd;
 mod day;
 mod fair;
+#[path = "../kinds/mod.rs"]
+mod kinds;
 mod late_attempt;
 mod lost_replies;
 #[path = "../cluster/nodes.rs"]

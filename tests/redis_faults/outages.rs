@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::by_hand;
+use crate::by_hand::{self, client};
 use crate::day::refusing_server;
 use latchwork::backend::Failure;
-use latchwork::redis::Redis;
 use latchwork::{Guard, LockClient, LockError};
 use latchwork_testkit::{ChaosProxy, Cut, RedisServer, Way};
 use redis::FromRedisValue;
@@ -38,10 +37,6 @@ impl Scene {
         Self { proxy: ChaosProxy::start(server.port()), server, admin }
     }
 
-    async fn client(&self) -> LockClient {
-        LockClient::new(Redis::connect(&self.proxy.url()).await.unwrap())
-    }
-
     async fn run<T: FromRedisValue>(&mut self, command: &str) -> T {
         by_hand::command(command).query_async(&mut self.admin).await.unwrap()
     }
@@ -57,8 +52,9 @@ impl Scene {
                 }
             }
         });
-        let subscribers = format!("PUBSUB NUMSUB {name}:latchwork:{{{name}}}:call:{}", client.id());
-        eventually("the subscription", async || self.run::<(String, usize)>(&subscribers).await.1 == 1).await;
+        let channel = by_hand::call_channel(client, name);
+        eventually("the subscription", async || by_hand::subscribers(&self.server, &channel).await == 1)
+            .await;
         waiter
     }
 
@@ -68,7 +64,7 @@ impl Scene {
         begin: impl AsyncFnOnce(&mut Self),
         end: impl AsyncFnOnce(&mut Self),
     ) {
-        let (ours, theirs) = (self.client().await, self.client().await);
+        let (ours, theirs) = (client(&self.proxy.url()).await, client(&self.proxy.url()).await);
         let held = ours.get_lock("held").unwrap().lock().await.unwrap();
         let dropped = ours.get_lock("dropped").unwrap().lock_with_lease(HOUR).await.unwrap();
         let unlocked = ours.get_lock("unlocked").unwrap().lock_with_lease(HOUR).await.unwrap();
@@ -161,7 +157,7 @@ async fn leases_outlast_a_server_that_answers_and_refuses() {
 async fn many_leases_outlast_cuts_of_the_link_of_renewals() {
     const LOCKS: usize = 1100;
     let mut scene = Scene::set().await;
-    let client = scene.client().await;
+    let client = client(&scene.proxy.url()).await;
     let mut guards = Vec::new();
     for number in 0..LOCKS {
         guards.push(client.get_lock(&format!("many:{number}")).unwrap().lock().await.unwrap());

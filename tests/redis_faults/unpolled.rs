@@ -4,6 +4,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::by_hand::client;
 use latchwork::redis::Redis;
 use latchwork::{LockClient, LockError, blocking};
 use latchwork_testkit::{ChaosProxy, RedisServer, Way};
@@ -11,17 +12,10 @@ use tokio::time::timeout;
 
 /// Less than the time limit of a reply.
 const SOON: Duration = Duration::from_secs(2);
-
-async fn client(url: &str) -> LockClient {
-    LockClient::new(Redis::connect(url).await.unwrap())
-}
+crate::waiting::waiting_for!(SOON);
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} took too long"))
 }
 
 #[tokio::test]

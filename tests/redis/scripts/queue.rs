@@ -52,15 +52,12 @@ impl Stage {
         run(&mut self.connection, words)
     }
 
-    /// Leases the lock to `id`, with an empty queue.
-    fn leased_to(&mut self, id: &str) {
-        self.free();
-        let () = self.run(&format!("HSET {LOCK} mode fair {id} 1"));
+    /// Writes the lock's fields, with empty queues.
+    fn put(&mut self, fields: &str) {
+        let (queue, positions) = (read_write::QUEUE, read_write::POSITIONS);
+        let () = self.run(&format!("DEL {LOCK} {QUEUE} {POSITIONS} {queue} {positions}"));
+        let () = self.run(&format!("HSET {LOCK} {fields}"));
         let () = self.run(&format!("PEXPIRE {LOCK} {SHORT}"));
-    }
-
-    fn free(&mut self) {
-        let () = self.run("FLUSHALL");
     }
 
     /// Enqueues `id`: start of the wait, and end of the position.
@@ -113,10 +110,7 @@ fn read_until(stream: &mut BufReader<TcpStream>, last: impl Fn(&str) -> bool) {
     let mut line = String::new();
     while !last(line.trim_end()) {
         line.clear();
-        assert!(
-            stream.read_line(&mut line).unwrap() > 0,
-            "expected a line, and the server ended the connection"
-        );
+        assert!(stream.read_line(&mut line).unwrap() > 0, "expected a line");
     }
 }
 
@@ -130,7 +124,7 @@ fn first_listening_waiter_is_found_anywhere_in_a_batch() {
     let _listens = stage.listen("SUBSCRIBE");
     for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
         for before in [0, 1, 2, 8, 9, 10, 11, 89, 90, 91, 98, 99, 100, 101, 150] {
-            stage.leased_to(US);
+            stage.put(&format!("mode fair {US} 1"));
             // None of these listens; every other position is expired.
             for number in 0..before {
                 stage.enqueue(&deaf(number), 1 + number, if number % 2 == 0 { LASTS } else { OVER });
@@ -174,7 +168,7 @@ fn one_of_two_that_came_at_once_is_first() {
     let mut stage = Stage::set();
     let _listens = stage.listen("SUBSCRIBE");
     for (asks, gets) in [(FIRST, FIRST), (SECOND, FIRST)] {
-        stage.free();
+        let () = stage.run("FLUSHALL");
         stage.enqueue(FIRST, 7, LASTS);
         stage.enqueue(SECOND, 7, LASTS);
         let asked = [SHORT, asks, "0", SHORT, NONCE, "0"];
@@ -203,7 +197,7 @@ fn lock_is_granted_to_a_client_that_hears_it() {
         for text in [FAIR_RELEASE, FAIR_RELEASE_IN_FULL] {
             let what = format!("{messages:?}, {listens:?}");
             let mut hears = listens.map(|by| stage.listen(by));
-            stage.leased_to(US);
+            stage.put(&format!("mode fair {US} 1"));
             stage.enqueue(FIRST, 1, LASTS);
             assert_eq!(
                 stage.eval(text, FAIR_KEYS, messages, &[US]),
@@ -230,9 +224,7 @@ fn release_leaving_the_lock_to_strangers_enqueues_its_waiter() {
     let _listens = stage.listen("SUBSCRIBE");
     // An expired entry stays until the next waiter arrives: without its key, a moving slot would interfere.
     for (next, waits) in [(false, vec![]), (true, vec![THEM, NEXT])] {
-        stage.free();
-        let () = stage.run(&format!("HSET {LOCK} mode write {US}:write 1"));
-        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        stage.put(&format!("mode write {US}:write 1"));
         let () = stage.run(&format!("ZADD {} 1 {THEM}", read_write::QUEUE));
         let () = stage.run(&format!("HSET {} {THEM} {OVER}:1111", read_write::POSITIONS));
         let own = [US, NEXT, SHORT, "0", SHORT, NONCE, "0"];
@@ -250,9 +242,7 @@ impl Stage {
     fn eval_of_writers(&mut self, text: &str, own: &[&str]) -> Value {
         self.eval(text, read_write::KEYS, WRITES, &words("", own))
     }
-}
 
-impl Stage {
     /// A page of readers, and the start of the next page.
     fn page_of_readers(&mut self, begins: [String; 2]) -> (Vec<String>, Option<[String; 2]>) {
         let own = [&*begins[0], &*begins[1]];
@@ -274,9 +264,7 @@ fn readers_are_all_shown_again_once_their_hash_becomes_a_table() {
     // A list keeps the order of arrival; the order of a table depends on the server's hash function.
     for _ in 0..readers.len() {
         readers.rotate_left(1);
-        let () = stage.run(&format!("DEL {LOCK}"));
-        let () = stage.run(&format!("HSET {LOCK} mode read{}", fields(readers.iter(), 1)));
-        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        stage.put(&format!("mode read{}", fields(readers.iter(), 1)));
         let (mut shown, mut next) = stage.page_of_readers(["0".to_owned(), String::new()]);
         let last = next.clone().expect("the readers have several pages")[1].clone();
         // A field this long makes the server use a table.
@@ -303,9 +291,7 @@ fn readers_are_all_shown_again_once_their_hash_becomes_a_table() {
 fn writer_that_asks_once_more_takes_out_the_dead_beside_it() {
     let mut stage = Stage::set();
     for beside in [format!("{US}:write 1 {THEM} 1"), format!("{THEM} 1 {US}:write 1")] {
-        stage.free();
-        let () = stage.run(&format!("HSET {LOCK} mode write {beside}"));
-        let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+        stage.put(&format!("mode write {beside}"));
         let own = [SHORT, US, "0"];
         assert_eq!(stage.eval_of_writers(read_write::ACQUIRE, &own), Value::Array(Vec::new()));
         assert_eq!(stage.holders(), [format!("{US}:write")], "{beside}");
@@ -316,8 +302,7 @@ fn writer_that_asks_once_more_takes_out_the_dead_beside_it() {
 #[test]
 fn writer_is_forced_out_though_readers_seem_to_have_their_turn() {
     let mut stage = Stage::set();
-    let () = stage.run(&format!("HSET {LOCK} mode write {THEM}:write 1"));
-    let () = stage.run(&format!("PEXPIRE {LOCK} {SHORT}"));
+    stage.put(&format!("mode write {THEM}:write 1"));
     let now = stage.time();
     let () = stage.run(&format!("ZADD {} {now} phase {LASTS} {US}", read_write::TURN));
     assert_eq!(stage.eval_of_writers(read_write::FORCE_RELEASE, &[]), Value::Int(1));

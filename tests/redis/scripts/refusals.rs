@@ -31,11 +31,17 @@ pub(super) const SECOND: &str = "11111111-0795-4907-87fd-6c719a6b4586:2";
 pub(super) const SHORT: &str = "60000";
 pub(super) const LONG: &str = "600000";
 
+type Words = &'static [&'static str];
+
 #[derive(Clone, Copy)]
 struct Call {
     text: &'static str,
-    keys: &'static [&'static str],
-    args: &'static [&'static str],
+    keys: Words,
+    args: Words,
+}
+
+const fn call(text: &'static str, keys: Words, args: Words) -> Call {
+    Call { text, keys, args }
 }
 
 /// The files that a script is made of, in their order.
@@ -70,137 +76,110 @@ macro_rules! args {
     };
 }
 
-const TAKE_FREE_FAIR: Call = Call { text: TAKE_FREE, keys: &[LOCK, QUEUE], args: &[SHORT, US, "fair"] };
+const TAKE_FREE_FAIR: Call = call(TAKE_FREE, &[LOCK, QUEUE], &[SHORT, US, "fair"]);
 
 const CALLS: [Call; 20] = [
-    Call { text: ACQUIRE, keys: &[LOCK], args: &[SHORT, US] },
-    Call { text: ACQUIRE, keys: &[LOCK, COUNTER], args: &[SHORT, US, "3"] },
-    Call { text: RELEASE, keys: &[LOCK], args: &[US, CHANNEL] },
-    Call { text: FORCE_RELEASE, keys: &[LOCK], args: &["", CHANNEL] },
-    Call { text: ACQUIRE, keys: &[LOCK, WAITERS], args: &[SHORT, US, "0", "2000"] },
-    Call { text: ACQUIRE, keys: &[LOCK, WAITERS, COUNTER], args: &[SHORT, US, "3", "2000", "1"] },
-    Call { text: RELEASE, keys: &[LOCK, WAITERS], args: &[US, CHANNEL] },
-    Call { text: FORCE_RELEASE, keys: &[LOCK, WAITERS], args: &["", CHANNEL] },
-    Call { text: RENEW, keys: &[LOCK, OTHER], args: &[LONG, "1", US, US] },
-    Call { text: HOLDER, keys: &[LOCK], args: &[] },
+    call(ACQUIRE, &[LOCK], &[SHORT, US]),
+    call(ACQUIRE, &[LOCK, COUNTER], &[SHORT, US, "3"]),
+    call(RELEASE, &[LOCK], &[US, CHANNEL]),
+    call(FORCE_RELEASE, &[LOCK], &["", CHANNEL]),
+    call(ACQUIRE, &[LOCK, WAITERS], &[SHORT, US, "0", "2000"]),
+    call(ACQUIRE, &[LOCK, WAITERS, COUNTER], &[SHORT, US, "3", "2000", "1"]),
+    call(RELEASE, &[LOCK, WAITERS], &[US, CHANNEL]),
+    call(FORCE_RELEASE, &[LOCK, WAITERS], &["", CHANNEL]),
+    call(RENEW, &[LOCK, OTHER], &[LONG, "1", US, US]),
+    call(HOLDER, &[LOCK], &[]),
     TAKE_FREE_FAIR,
-    Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] },
-    Call { text: FAIR_ACQUIRE, keys: FENCED_KEYS, args: args![SHORT, US, "3", SHORT, NONCE, "0"] },
+    call(FAIR_ACQUIRE, FAIR_KEYS, args![SHORT, US, "0"]),
+    call(FAIR_ACQUIRE, FENCED_KEYS, args![SHORT, US, "3", SHORT, NONCE, "0"]),
     // The earliest of all waiters.
-    Call {
-        text: FAIR_ACQUIRE,
-        keys: FENCED_KEYS,
-        args: args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"],
-    },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] },
-    Call { text: FAIR_RELEASE_IN_FULL, keys: FAIR_KEYS, args: args![US] },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
-    Call {
-        text: FAIR_RELEASE,
-        keys: FENCED_KEYS,
-        args: args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"],
-    },
-    Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![FIRST] },
-    Call { text: FAIR_FORCE_RELEASE, keys: FAIR_KEYS, args: args![] },
+    call(FAIR_ACQUIRE, FENCED_KEYS, args![SHORT, US, "3", SHORT, NONCE, "9000000000000000"]),
+    call(FAIR_RELEASE, FAIR_KEYS, args![US]),
+    call(FAIR_RELEASE_IN_FULL, FAIR_KEYS, args![US]),
+    call(FAIR_RELEASE, FAIR_KEYS, args![US, NEXT, SHORT, "0", SHORT, NONCE, "0"]),
+    call(FAIR_RELEASE, FENCED_KEYS, args![US, NEXT, LONG, "3", SHORT, NONCE, "9000000000000000"]),
+    call(FAIR_RELEASE, FAIR_KEYS, args![FIRST]),
+    call(FAIR_FORCE_RELEASE, FAIR_KEYS, args![]),
 ];
+
+/// A state before a call, as the commands that build it. Each key lasts for a minute, unless a command says
+/// how long.
+type Found = Vec<String>;
+
+fn state_of(parts: &[&[&str]]) -> Found {
+    parts.concat().into_iter().map(str::to_owned).collect()
+}
 
 /// States of plain locks, and some states of other kinds.
 const FOUND: [&[&str]; 15] = [
     &[],
-    &[
-        "HSET {s}lock mode lock {us} 1",
-        "PEXPIRE {s}lock 60000",
-        "HSET {s}other mode lock {us} 1",
-        "PEXPIRE {s}other 60000",
-    ],
+    &["HSET {s}lock mode lock {us} 1", "HSET {s}other mode lock {us} 1"],
     &["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock 7"],
-    &["HSET {s}lock mode lock {them} 1", "PEXPIRE {s}lock 60000"],
-    &["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
-    &["HSET {s}lock mode read {them} 1", "PEXPIRE {s}lock 60000"],
-    &["HSET {s}lock mode write {them}:write 1", "PEXPIRE {s}lock 60000"],
+    &["HSET {s}lock mode lock {them} 1"],
+    &["HSET {s}lock {them} 1"],
+    &["HSET {s}lock mode read {them} 1"],
+    &["HSET {s}lock mode write {them}:write 1"],
     &["SET {s}lock text PX 60000"],
     &["SET redisson_lock_token:{s}lock text"],
     &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000"],
     &["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 600000", "SET redisson_lock_token:{s}lock text"],
-    &["HSET {s}lock mode fair {next} 1", "PEXPIRE {s}lock 60000"],
-    &["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 60000", CLIENTS_WAIT, CLIENTS_END],
-    &["HSET {s}lock mode lock {them} 1", "PEXPIRE {s}lock 60000", CLIENTS_WAIT, CLIENTS_END],
-    &[CLIENTS_WAIT, CLIENTS_END],
+    &["HSET {s}lock mode fair {next} 1"],
+    &["HSET {s}lock mode lock {us} 1", CLIENTS_WAIT],
+    &["HSET {s}lock mode lock {them} 1", CLIENTS_WAIT],
+    &[CLIENTS_WAIT],
 ];
 
 /// Two clients wait for a plain lock.
 const CLIENTS_WAIT: &str = "ZADD {s}lock:latchwork:waiters 2 {them} 3 {first}";
-const CLIENTS_END: &str = "PEXPIRE {s}lock:latchwork:waiters 60000";
 
-const FIRST_WAITS: [&str; 4] = [
+const OURS: &[&str] = &["HSET {s}lock mode fair {us} 1"];
+
+const FIRST_WAITS: &[&str] = &[
     "ZADD {s}lock:latchwork:fair_queue 2 {first} 3 {second}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {first} {soon}:1111 {second} {far}:2222",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
-const ONE_WAITS: [&str; 4] = [
+const ONE_WAITS: &[&str] = &[
     "ZADD {s}lock:latchwork:fair_queue 2 {first}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {first} {far}:1111",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// Three waiters; the first one's position is expired.
-const WAITED_FOR: [&str; 4] = [
+const WAITED_FOR: &[&str] = &[
     "ZADD {s}lock:latchwork:fair_queue 1 {dead} 2 {first} 3 {second}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {dead} {past}:0 {first} {far}:1111 {second} {far}:2222",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
+
+const DEAD_POSITION: &str = "HSET {s}lock:latchwork:fair_positions {dead} {past}:0";
 
 /// One waiter with an expired position.
-const DEAD_QUEUE: [&str; 4] = [
-    "ZADD {s}lock:latchwork:fair_queue 1 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
-];
+const DEAD_QUEUE: &[&str] = &["ZADD {s}lock:latchwork:fair_queue 1 {dead}", DEAD_POSITION];
 
 /// One waiter that does not listen.
-const DEAF_QUEUE: [&str; 4] = [
+const DEAF_QUEUE: &[&str] = &[
     "ZADD {s}lock:latchwork:fair_queue 1 {them}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {them} {far}:3333",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// Two waiters that do not listen; the second one's position is expired.
-const DEAF_AND_DEAD_QUEUE: [&str; 4] = [
+const DEAF_AND_DEAD_QUEUE: &[&str] = &[
     "ZADD {s}lock:latchwork:fair_queue 1 {them} 2 {dead}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
     "HSET {s}lock:latchwork:fair_positions {them} {far}:3333 {dead} {past}:0",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
 ];
 
 /// More waiters than a script looks at; none listens.
-const CROWD: [&str; 6] = [
-    "HSET {s}lock mode fair {us} 1",
-    "PEXPIRE {s}lock 60000",
-    "ZADD {s}lock:latchwork:fair_queue {crowd}",
-    "PEXPIRE {s}lock:latchwork:fair_queue 60000",
-    "HSET {s}lock:latchwork:fair_positions {dead} {past}:0",
-    "PEXPIRE {s}lock:latchwork:fair_positions 60000",
-];
+const CROWD: &[&str] = &["ZADD {s}lock:latchwork:fair_queue {crowd}", DEAD_POSITION];
 
 /// With these and a holder every possible key exists, as a node requires during a slot's move.
-const OTHERS: [&str; 3] = [
-    "RPUSH redisson_lock_queue:{s}lock {them}",
-    "PEXPIRE redisson_lock_queue:{s}lock 60000",
-    "SET redisson_lock_token:{s}lock 7",
-];
+const OTHERS: &[&str] = &["RPUSH redisson_lock_queue:{s}lock {them}", "SET redisson_lock_token:{s}lock 7"];
 
-/// The states before a call, each as the commands that build it.
-fn found() -> Vec<Vec<&'static str>> {
-    let mut all = FOUND.map(<[_]>::to_vec).to_vec();
-    all.push(WAITED_FOR.to_vec());
-    all.push(DEAD_QUEUE.to_vec());
-    all.push([&WAITED_FOR[..], &["SET {s}lock:latchwork:fair_positions text PX 60000"]].concat());
+fn found() -> Vec<Found> {
+    let mut all = FOUND.map(|state| state_of(&[state])).to_vec();
+    let broken: &[&str] = &["SET {s}lock:latchwork:fair_positions text PX 60000"];
+    // The lock is free; in the last two states, its waiter does not listen.
+    let free: [&[&[&str]]; 5] =
+        [&[WAITED_FOR], &[DEAD_QUEUE], &[WAITED_FOR, broken], &[DEAF_QUEUE], &[DEAF_AND_DEAD_QUEUE]];
+    all.extend(free.map(state_of));
     for lock in [
         "HSET {s}lock mode fair {us} 1",
         "HSET {s}lock mode fair {them} 1",
@@ -208,22 +187,16 @@ fn found() -> Vec<Vec<&'static str>> {
         "HSET {s}lock {them} 1",
         "HSET {s}lock mode lock {us} 1",
     ] {
-        for queue in [&FIRST_WAITS, &WAITED_FOR, &DEAD_QUEUE] {
-            all.push([&[lock, "PEXPIRE {s}lock 60000"], &queue[..], &OTHERS].concat());
-        }
+        all.extend([FIRST_WAITS, WAITED_FOR, DEAD_QUEUE].map(|queue| state_of(&[&[lock], queue, OTHERS])));
     }
-    let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
-    all.push([&held[..], &ONE_WAITS, &OTHERS].concat());
-    // The lock is free, and its waiter does not listen.
-    all.push(DEAF_QUEUE.to_vec());
-    all.push(DEAF_AND_DEAD_QUEUE.to_vec());
-    all.push([&held[..], &DEAF_AND_DEAD_QUEUE].concat());
-    all.push([&CROWD[..], &OTHERS].concat());
+    let held: [&[&[&str]]; 3] =
+        [&[OURS, ONE_WAITS, OTHERS], &[OURS, DEAF_AND_DEAD_QUEUE], &[OURS, CROWD, OTHERS]];
+    all.extend(held.map(state_of));
     all
 }
 
 /// Each call of the given scripts, with all states before it.
-fn everything(of: &[&str]) -> Vec<(Call, Vec<Vec<&'static str>>)> {
+fn everything(of: &[&str]) -> Vec<(Call, Vec<Found>)> {
     let read_write = read_write::CALLS.into_iter().map(|call| (call, read_write::found()));
     let all = CALLS.into_iter().map(|call| (call, found())).chain(read_write);
     all.filter(|(call, _)| of.contains(&call.text)).collect()
@@ -350,10 +323,17 @@ pub(super) fn run<T: FromRedisValue>(connection: &mut Connection, words: &str) -
 }
 
 /// Builds a state in one round trip: there are thousands of cases.
-fn find(connection: &mut Connection, found: &[&str]) {
+fn find(connection: &mut Connection, found: &[String]) {
     let mut all = redis::pipe();
-    for words in ["FLUSHALL"].iter().chain(found) {
+    all.cmd("FLUSHALL");
+    for words in found {
         all.add_command(command(words));
+        let (made, key) = words.split_once(' ').unwrap();
+        let lasts = format!("PEXPIRE {} ", key.split(' ').next().unwrap());
+        let is_said = found.iter().any(|words| words.starts_with(&lasts));
+        if ["HSET", "ZADD", "RPUSH"].contains(&made) && !is_said {
+            all.add_command(command(&format!("{lasts}{SHORT}")));
+        }
     }
     all.exec(connection).unwrap_or_else(|error| panic!("{found:?}: {error}"));
 }
@@ -433,7 +413,7 @@ pub(super) fn connect(url: String) -> Connection {
 fn try_out(
     call: &Call,
     asks: Asks,
-    found: &[&str],
+    found: &[String],
     connection: &mut Connection,
 ) -> (State, Result<Value, RedisError>, State) {
     find(connection, found);
@@ -641,17 +621,11 @@ fn commands_have_other_names(scripts: &[&str]) {
             assert_eq!(after, expected, "{text} without {command} on {found:?}: {reply:?}");
             // Clients trust a grant, so a failed script must not publish any. (Without `publish`, none.)
             let told = if command == "publish" { Vec::new() } else { granted(&mut listener, &mut there) };
-            assert!(
-                reply.is_ok() || told.is_empty(),
-                "expected no message of the refused {text} without {command} on {found:?}, and saw {told:?}"
-            );
+            assert!(reply.is_ok() || told.is_empty(), "{text} without {command} on {found:?} told {told:?}");
             *(if reply.is_ok() { &mut ran } else { &mut refused }) += 1;
         }
     }
-    assert!(
-        ran > 100 && refused > 100,
-        "expected more than 100 calls that ran and were refused, and saw {ran} and {refused}"
-    );
+    assert!(ran > 100 && refused > 100, "{ran} calls ran, {refused} were refused");
 }
 
 /// Records each command of a script.
@@ -700,11 +674,7 @@ fn other_rights_are_missing(scripts: &[&str]) {
             let reply = call.run(&mut user);
             let text = call.text.lines().next().unwrap();
             assert!(reply.is_ok(), "expected {text} to run with {rights:?} on {found:?}, and got {reply:?}");
-            assert_eq!(
-                state(&mut admin),
-                done,
-                "expected the work of {text} with {rights:?} on {found:?}, which returned {reply:?}"
-            );
+            assert_eq!(state(&mut admin), done, "{text} with {rights:?} on {found:?}: {reply:?}");
             served += 1;
         }
     }
@@ -721,10 +691,10 @@ fn endless_queue_keeps_its_waiters_without_a_right_to_ask() {
     let queue: Vec<String> = run(&mut stage.admin, "ZRANGE {s}lock:latchwork:fair_queue 0 -1");
     assert_eq!(queue, [FIRST, SECOND, US]);
     // A release makes the same test, and adds no end to the queue.
-    for words in ["PERSIST {s}lock:latchwork:fair_queue", FIRST_WAITS[2]] {
+    for words in ["PERSIST {s}lock:latchwork:fair_queue", FIRST_WAITS[1]] {
         let () = run(&mut stage.admin, words);
     }
-    let release = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![THEM] };
+    let release = call(FAIR_RELEASE, FAIR_KEYS, args![THEM]);
     let mut connection = connect(stage.server.url());
     let _listener = listener(&mut connection);
     assert_eq!(release.run_if(Asks::Never, &mut stage.user).unwrap(), Value::Int(1));
@@ -733,7 +703,7 @@ fn endless_queue_keeps_its_waiters_without_a_right_to_ask() {
 }
 
 /// A release, the state before, the reply, and the lock's fields afterwards.
-type Released = (Call, Vec<&'static str>, i64, Option<Vec<&'static str>>);
+type Released = (Call, Found, i64, Option<Vec<&'static str>>);
 
 /// Otherwise a full server would block the release.
 #[test]
@@ -741,9 +711,8 @@ fn release_passes_the_lock_on_without_server_memory() {
     let Stage { mut admin, mut user, server } = Stage::set();
     let mut connection = connect(server.url());
     let mut listener = listener(&mut connection);
-    let held = ["HSET {s}lock mode fair {us} 1", "PEXPIRE {s}lock 60000"];
-    let fair = Call { text: FAIR_RELEASE, keys: FAIR_KEYS, args: args![US] };
-    let handed_on = (fair, [&held[..], &WAITED_FOR].concat(), 1, Some(vec!["1", FIRST, "fair", "mode"]));
+    let fair = call(FAIR_RELEASE, FAIR_KEYS, args![US]);
+    let handed_on = (fair, state_of(&[OURS, WAITED_FOR]), 1, Some(vec!["1", FIRST, "fair", "mode"]));
     for (release, found, reply, lock) in [handed_on].into_iter().chain(read_write::without_memory()) {
         find(&mut admin, &found);
         let () = run(&mut admin, "CONFIG SET maxmemory 1");
@@ -795,32 +764,17 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
     let Stage { mut admin, mut user, server } = Stage::set();
     let mut connection = connect(server.url());
     let mut listener = listener(&mut connection);
-    let lasts = ["PEXPIRE {s}lock 60000"];
-    let fair = HANDED_OFF.map(|found| [&FIRST_WAITS[..], found, &lasts].concat());
-    let fair: Vec<Vec<String>> =
-        fair.into_iter().chain(found()).map(|found| found.into_iter().map(str::to_owned).collect()).collect();
-    let of_writers = |words: &String| {
-        let words = words.replace("mode fair", "mode write").replace("fair_", "rw_");
-        if words.starts_with("HSET {s}lock ") {
-            ["{us}", "{them}", "{first}"]
-                .iter()
-                .fold(words, |words, id| words.replace(id, &format!("{id}:write")))
-        } else {
-            words
-        }
-    };
-    let written = fair.iter().map(|found| found.iter().map(of_writers).collect::<Vec<_>>());
-    let read_write = read_write::found().into_iter();
-    let read_write = read_write.map(|found| found.into_iter().map(str::to_owned).collect()).chain(written);
-    let read_write: Vec<Vec<String>> = read_write.collect();
+    let mut fair: Vec<Found> = HANDED_OFF.map(|found| state_of(&[FIRST_WAITS, found])).to_vec();
+    fair.extend(found());
+    let mut read_write = read_write::found();
+    read_write.extend(fair.iter().map(|found| read_write::of_writers(found)));
     let mut handed_off = 0;
     for (calls, all) in [(&RELEASES[..], &fair), (&read_write::RELEASES[..], &read_write)] {
         for (&(text, in_full, keys, args), found) in
             calls.iter().flat_map(|it| all.iter().map(move |found| (it, found)))
         {
-            let found: Vec<&str> = found.iter().map(|words| &**words).collect();
             let mut run = |text| {
-                find(&mut admin, &found);
+                find(&mut admin, found);
                 let reply =
                     Call { text, keys, args }.run(&mut user).map_err(|error| error.code().map(str::to_owned));
                 (reply, state(&mut admin), granted(&mut listener, &mut admin))
@@ -836,8 +790,7 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
 /// The short scripts of first attempts have lines of their own.
 #[test]
 fn first_attempt_does_what_the_full_script_would_do() {
-    const FAIR: [[Call; 2]; 1] =
-        [[TAKE_FREE_FAIR, Call { text: FAIR_ACQUIRE, keys: FAIR_KEYS, args: args![SHORT, US, "0"] }]];
+    const FAIR: [[Call; 2]; 1] = [[TAKE_FREE_FAIR, call(FAIR_ACQUIRE, FAIR_KEYS, args![SHORT, US, "0"])]];
     let Stage { mut admin, mut user, server: _server } = Stage::set();
     for [short, full] in FAIR.into_iter().chain(read_write::FIRST_ATTEMPTS) {
         let (mut leased, mut held, mut undecided) = (0, 0, 0);
@@ -865,10 +818,7 @@ fn first_attempt_does_what_the_full_script_would_do() {
                 other => panic!("{:?} on {found:?}: {other:?}", short.args),
             }
         }
-        assert!(
-            leased > 0 && held > 3 && undecided > 5,
-            "{leased} leased, {held} held, {undecided} undecided"
-        );
+        assert!(leased > 0 && held > 3 && undecided > 5, "{leased}, {held}, {undecided}");
     }
 }
 
@@ -926,10 +876,7 @@ fn slot_moves(scripts: &[&str]) {
                 let mut after = state(&mut source);
                 after.append(&mut state(&mut target));
                 let text = call.text.lines().next().unwrap();
-                assert_eq!(
-                    &after, expected,
-                    "expected all or nothing of {text} with {moved:b} moved on {found:?}, and got {reply:?}"
-                );
+                assert_eq!(&after, expected, "{text} with {moved:b} moved on {found:?}: {reply:?}");
                 let () = run(&mut target, "FLUSHALL");
                 for node in [&mut source, &mut target] {
                     let () = run(node, &format!("CLUSTER SETSLOT {slot} STABLE"));
@@ -937,8 +884,5 @@ fn slot_moves(scripts: &[&str]) {
             }
         }
     }
-    assert!(
-        ran > 30 && refused > 10,
-        "expected more than 30 calls that ran and 10 refused ones, and saw {ran} and {refused}"
-    );
+    assert!(ran > 30 && refused > 10, "{ran} calls ran, {refused} were refused");
 }

@@ -109,6 +109,17 @@ impl Stage {
         command(&words).query_async(&mut self.raw).await.unwrap_or_else(|error| panic!("{words}: {error}"))
     }
 
+    /// Writes fields of the lock, which then lasts for a lease.
+    pub(crate) async fn put(&mut self, fields: &str) {
+        let () = self.run(&format!("HSET {{}} {fields}")).await;
+        let () = self.run("PEXPIRE {} 600000").await;
+    }
+
+    /// Writes the lease of a reader's first hold.
+    pub(crate) async fn lease(&mut self, reader: &str, lease: Duration) {
+        let () = self.run(&format!("SET {} 1 PX {}", lease_key(reader, 1), lease.as_millis())).await;
+    }
+
     /// The ids whose clients a release of the plain lock calls, in order.
     pub(crate) async fn called(&mut self) -> Vec<String> {
         self.run("ZRANGE {}:latchwork:{{}}:waiters 0 -1").await

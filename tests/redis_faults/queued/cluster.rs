@@ -7,7 +7,7 @@ use latchwork::redis::{Redis, ShardedMessages};
 use latchwork_testkit::RedisCluster;
 
 use super::kind::{channels, named, sides};
-use super::stage::{AT_ONCE, Convoy, LIFE, LITTLE, within};
+use super::stage::{AT_ONCE, Convoy, LIFE, LITTLE, assert_all_wait, poll_within, within};
 use crate::day::eventually;
 use crate::nodes::{keys, name_at, slot, subscribers};
 
@@ -21,12 +21,7 @@ async fn clients(cluster: &RedisCluster, sharded: ShardedMessages) -> Vec<LockCl
 }
 
 async fn assert_nothing_left(cluster: &RedisCluster, clients: &[LockClient]) {
-    within(LIFE + LITTLE, "an empty cluster", async {
-        while !keys(cluster).is_empty() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    poll_within(LIFE + LITTLE, "an empty cluster", async || keys(cluster).is_empty()).await;
     for client in clients {
         eventually("the end of interest", async || client.registry().is_empty()).await;
     }
@@ -95,10 +90,7 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
         eventually("listening", async || subscribers(&cluster, &channel(client)) == heard_by).await;
     }
     held.ensure_held().await.unwrap();
-    assert!(
-        waiters.iter().all(|waiter| !waiter.is_finished()),
-        "expected one holder, and a waiter has the lock as well"
-    );
+    assert_all_wait(&waiters);
     held.unlock().await.unwrap();
     for waiter in waiters {
         let guard = within(AT_ONCE, "the next turn, by when they came", waiter).await.unwrap();

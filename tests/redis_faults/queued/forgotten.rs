@@ -6,7 +6,8 @@ use latchwork::{Guard, LossReason};
 
 use super::kind::{POSITIONS, QUEUE};
 use super::stage::{
-    AT_ONCE, LIFE, LITTLE, Waiter, end, lock, queued, until_listening, until_queued, waiter, within,
+    AT_ONCE, LIFE, LITTLE, Waiter, assert_all_wait, end, lock, queued, until_listening, until_queued, waiter,
+    within,
 };
 use crate::day::{Day, NAME};
 
@@ -38,10 +39,7 @@ async fn waiters_queue_anew(forgets: impl AsyncFnOnce(&mut Day)) {
         guard.unlock().await.unwrap();
         let (next, others, which) = within(AT_ONCE, "the next turn", first_of(rest)).await;
         assert_eq!(which, 0, "expected the waiter that began first");
-        assert!(
-            others.iter().all(|waiter| !waiter.is_finished()),
-            "expected one holder, and a waiter has the lock as well"
-        );
+        assert_all_wait(&others);
         (guard, rest) = (next, others);
         assert_eq!(queued(&day.server).await, 1 - turn);
     }
@@ -92,10 +90,7 @@ async fn waiters_queue_anew_after_the_loss_of_the_queue_alone() {
         held.unlock().await.unwrap();
         for _ in 0..2 {
             let (guard, rest, _) = within(AT_ONCE, "a turn", first_of(waiters)).await;
-            assert!(
-                rest.iter().all(|waiter| !waiter.is_finished()),
-                "expected one holder, and a waiter has the lock as well"
-            );
+            assert_all_wait(&rest);
             guard.ensure_held().await.unwrap();
             guard.unlock().await.unwrap();
             waiters = rest;

@@ -11,7 +11,6 @@
 mod clock;
 mod cluster;
 mod forgotten;
-mod futures;
 mod links;
 pub(super) mod processes;
 pub(super) mod replaced;

@@ -3,11 +3,12 @@
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use latchwork::LockClient;
 use latchwork::redis::Redis;
+use latchwork::{Guard, LockClient, LossReason};
 use latchwork_testkit::{RedisServer, pause, resume};
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -15,8 +16,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::kind::sides;
 use super::stage::{
-    ALONE, AT_ONCE, LIFE, LITTLE, LONG, Side, end, listeners, lock, pairs, queued, serve, sleeps, taker_of,
-    until_empty, until_queued, waiter, waiter_of, within,
+    ALONE, AT_ONCE, LEASE, LIFE, LITTLE, LONG, Side, end, listeners, lock, pairs, queued, serve, sleeps,
+    taker_of, until_empty, until_queued, waiter, waiter_of, within,
 };
 use crate::day::{Day, NAME, eventually};
 use crate::rerun;
@@ -38,6 +39,9 @@ fn other_process() {
 /// The line that tells the other process to take the last side of the lock.
 const OTHER_SIDE: &str = "other side";
 
+/// The line that tells the other process to check its lock all the time until the lock is lost.
+const BELIEVE: &str = "believe";
+
 /// Takes the lock and releases it, a line for each step.
 async fn wait_and_hold(url: &str) {
     let client = LockClient::new(Redis::connect(url).await.unwrap());
@@ -58,20 +62,51 @@ async fn wait_and_hold(url: &str) {
         let guard = taken.await.unwrap().unwrap();
         enter(&mut raw, is_shared).await;
         tell("has it");
-        lines.recv().await.unwrap();
+        if lines.recv().await.unwrap() == BELIEVE {
+            believe(guard).await;
+            continue;
+        }
         leave(&mut raw, is_shared).await;
         guard.unlock().await.unwrap();
         tell("gave it back");
     }
 }
 
+/// Tells until when a thread trusted the lock, and how the loss was noticed.
+async fn believe(guard: Guard) {
+    let guard = Arc::new(guard);
+    let believed = thread::spawn({
+        let guard = Arc::clone(&guard);
+        move || {
+            let mut believed = 0;
+            loop {
+                // Read the clock first: the thread trusted the lock until this time at least.
+                let now = since_the_epoch();
+                if !guard.is_held() {
+                    return believed;
+                }
+                believed = now;
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    tell("believes");
+    let lost = guard.lost().await;
+    assert!(matches!(lost, LossReason::Expired | LossReason::Gone), "{lost:?}");
+    tell(&believed.join().unwrap().to_string());
+    let guard = Arc::into_inner(guard).expect("the thread has ended");
+    assert!(!guard.is_held() && guard.unlock().await.unwrap_err().is_not_held());
+    tell("lost it");
+}
+
+fn since_the_epoch() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
+}
+
 async fn enter(raw: &mut MultiplexedConnection, is_shared: bool) {
     let one = if is_shared { 1 } else { ALONE };
     let inside: usize = cmd("INCRBY").arg(INSIDE).arg(one).query_async(raw).await.unwrap();
-    assert!(
-        inside == ALONE || inside < ALONE && is_shared,
-        "expected no other holder inside when the process entered"
-    );
+    assert!(inside == ALONE || inside < ALONE && is_shared, "{inside} inside");
 }
 
 async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
@@ -80,10 +115,7 @@ async fn leave(raw: &mut MultiplexedConnection, is_shared: bool) {
         return inside";
     let one = if is_shared { 1 } else { ALONE };
     let inside: usize = cmd("EVAL").arg(LEAVE).arg(1).arg(INSIDE).arg(one).query_async(raw).await.unwrap();
-    assert!(
-        inside == 0 || inside < ALONE && is_shared,
-        "expected no other holder inside when the process left"
-    );
+    assert!(inside == 0 || inside < ALONE && is_shared, "{inside} inside");
 }
 
 fn tell(what: &str) {
@@ -120,7 +152,7 @@ impl Process {
         Process::waiter_of(server, false).await
     }
 
-    pub(crate) async fn waiter_of(server: &RedisServer, is_shared: bool) -> Process {
+    async fn waiter_of(server: &RedisServer, is_shared: bool) -> Process {
         let mut process = Process::start(server).await;
         process.take(is_shared);
         process.hear(LIFE, "waits").await;
@@ -136,16 +168,8 @@ impl Process {
     }
 
     pub(crate) async fn hear(&mut self, limit: Duration, word: &str) {
-        within(limit, word, async {
-            while self
-                .from
-                .recv()
-                .await
-                .unwrap_or_else(|| panic!("expected {word:?}, and the process ended before"))
-                != word
-            {}
-        })
-        .await;
+        within(limit, word, async { while self.from.recv().await.expect("the process goes on") != word {} })
+            .await;
     }
 
     fn has_said_nothing(&mut self) -> bool {
@@ -236,10 +260,7 @@ async fn killed_holder_keeps_the_lock_for_its_lease_and_the_order() {
     let left = lock(&clients[0]).remaining().await.unwrap().unwrap();
     let killed = Instant::now();
     let guard = within(left + LITTLE, "the end of the lease", first).await.unwrap().unwrap();
-    assert!(
-        killed.elapsed() + LITTLE > left,
-        "expected the next turn after the end of the killed holder's lease"
-    );
+    assert!(killed.elapsed() + LITTLE > left, "expected the killed holder's whole lease");
     assert!(!second.is_finished() && third.has_said_nothing());
     guard.unlock().await.unwrap();
     let guard = within(AT_ONCE, "the second turn", second).await.unwrap().unwrap();
@@ -266,10 +287,7 @@ async fn three_waiters_stalled_together_cost_the_next_one_life() {
         // The grants they hear now are outdated.
         still.iter().for_each(|process| resume(&process.child).unwrap());
         until_queued(&day.server, how_many).await;
-        assert!(
-            still.iter_mut().all(Process::has_said_nothing),
-            "expected the stalled processes to wait, and one believes an outdated grant"
-        );
+        assert!(still.iter_mut().all(Process::has_said_nothing), "an outdated grant is believed");
         guard.ensure_held().await.unwrap();
         // In any order: processes that reconnect after the long silence are passed over meanwhile.
         still.iter_mut().for_each(Process::go_on);
@@ -280,6 +298,33 @@ async fn three_waiters_stalled_together_cost_the_next_one_life() {
         }
         assert_eq!(queued(&day.server).await, 0);
     }
+    end(day, &[&holder, &other]).await;
+}
+
+/// The process waited, and was granted the lock unasked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_holder_does_not_trust_a_lost_lock() {
+    let day = Day::begin();
+    let (holder, other) = (day.bystander().await, day.bystander().await);
+    let held = lock(&holder).lock().await.unwrap();
+    let mut still = Process::waiter(&day.server).await;
+    held.unlock().await.unwrap();
+    still.hear(AT_ONCE, "has it").await;
+    writeln!(still.to, "{BELIEVE}").unwrap();
+    still.hear(AT_ONCE, "believes").await;
+    still.pause();
+    let lock = lock(&other);
+    let theirs = within(LEASE + LITTLE, "the end of the lease", lock.lock()).await.unwrap();
+    let taken = since_the_epoch();
+    resume(&still.child).unwrap();
+    let believed = within(LIFE, "notice of the loss", still.from.recv()).await.unwrap();
+    let believed: u128 = believed.parse().unwrap();
+    assert!(believed <= taken, "expected no belief beside another holder: {} us", believed - taken);
+    still.hear(AT_ONCE, "lost it").await;
+    theirs.ensure_held().await.unwrap();
+    theirs.unlock().await.unwrap();
+    let () = day.run(&format!("DEL {INSIDE}")).await;
+    drop(still);
     end(day, &[&holder, &other]).await;
 }
 

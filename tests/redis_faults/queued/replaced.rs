@@ -1,37 +1,26 @@
 //! The Sentinels replace a master while some clients wait.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
-use latchwork::redis::Redis;
 use latchwork::{LockClient, LossReason};
 use latchwork_testkit::{RedisServer, SentinelSet};
 
 use super::stage::{
-    Convoy, LIFE, LITTLE, lock, queued, serve, until_listening, until_queued, waiter, within,
+    Convoy, LIFE, LITTLE, assert_all_wait, lock, poll_within, queued, serve, until_listening, until_queued,
+    waiter, within,
 };
-use crate::by_hand::run;
+use crate::by_hand::{client, run};
 
 pub(crate) async fn clients<const N: usize>(set: &SentinelSet) -> [LockClient; N] {
-    let mut clients = Vec::new();
-    for _ in 0..N {
-        clients.push(LockClient::new(Redis::connect(&set.url()).await.unwrap()));
-    }
-    clients.try_into().unwrap_or_else(|_| unreachable!("so many were made"))
+    join_all([(); N].map(async |()| client(&set.url()).await)).await.try_into().unwrap()
 }
 
 /// Asserts that neither this process nor the server keeps anything of ours.
 pub(crate) async fn assert_clean(clients: &[LockClient], master: &RedisServer) {
-    within(LIFE + LITTLE, "a clean server", async {
-        loop {
-            let keys: usize = run(master, "DBSIZE").await;
-            // The Sentinels' own channels stay.
-            let channels: Vec<String> = run(master, "PUBSUB CHANNELS latchwork*").await;
-            if keys == 0 && channels.is_empty() && clients.iter().all(|client| client.registry().is_empty()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    poll_within(LIFE + LITTLE, "a clean server", async || {
+        // The Sentinels' own channels stay.
+        let channels: Vec<String> = run(master, "PUBSUB CHANNELS *latchwork*").await;
+        let is_empty = channels.is_empty() && run::<usize>(master, "DBSIZE").await == 0;
+        is_empty && clients.iter().all(|client| client.registry().is_empty())
     })
     .await;
 }
@@ -53,12 +42,7 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
         waiters.push(waiter(client).await);
     }
     if knows {
-        within(LIFE, "the replica's knowing", async {
-            while queued(&set.servers[1]).await < 3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        poll_within(LIFE, "the replica's knowing", async || queued(&set.servers[1]).await == 3).await;
     }
     set.servers[0].kill_9();
     set.wait_for_master(1);
@@ -66,10 +50,7 @@ async fn waiters_go_on_at_the_next_master(knows: bool) {
         until_queued(&set.servers[1], 3).await;
         until_listening(&set.servers[1], &[first, second, third]).await;
         held.ensure_held().await.unwrap();
-        assert!(
-            waiters.iter().all(|waiter| !waiter.is_finished()),
-            "expected one holder, and a waiter has the lock as well"
-        );
+        assert_all_wait(&waiters);
         held.unlock().await.unwrap();
         for next in waiters {
             let guard =

@@ -8,11 +8,11 @@ use latchwork::redis::Redis;
 use latchwork::{Guard, Lease, Lock, LockClient, LockError, LockOptions};
 use latchwork_testkit::{ChaosProxy, RedisServer};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use super::kind::{WAITING, channels, named, sides};
-use crate::by_hand::run;
+use crate::by_hand::{companion, run, subscribers};
 use crate::day::{Day, NAME, eventually};
+pub(crate) use crate::waiting::{poll_within, within};
 
 /// The default watchdog timeout: a dead holder keeps the lock this long.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -28,10 +28,6 @@ pub(crate) const AT_ONCE: Duration = Duration::from_secs(6);
 
 /// Longer than any sequence of steps here.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
-    timeout(limit, future).await.unwrap_or_else(|_| panic!("expected within {limit:?}: {what}"))
-}
 
 pub(crate) fn lock(client: &LockClient) -> Lock {
     named(client, NAME)
@@ -56,6 +52,11 @@ pub(crate) fn sleeps(client: &LockClient) -> bool {
 }
 
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
+
+#[track_caller]
+pub(crate) fn assert_all_wait<T>(waiters: &[JoinHandle<T>]) {
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "expected one holder");
+}
 
 pub(crate) fn taker(client: &LockClient) -> Waiter {
     taker_of(&lock(client))
@@ -91,7 +92,7 @@ pub(crate) async fn now(server: &RedisServer) -> Duration {
 pub(crate) async fn queued(server: &RedisServer) -> usize {
     let mut all = 0;
     for key in WAITING {
-        all += run::<usize>(server, &format!("ZCARD {NAME}:latchwork:{{{NAME}}}:{key}")).await;
+        all += run::<usize>(server, &format!("ZCARD {}", companion(NAME, key))).await;
     }
     all
 }
@@ -104,8 +105,7 @@ pub(crate) async fn until_queued(server: &RedisServer, how_many: usize) {
 pub(crate) async fn until_listening(server: &RedisServer, clients: &[&LockClient]) {
     for client in clients {
         let grants = channels(client, NAME).swap_remove(0);
-        let channel = format!("PUBSUB NUMSUB {grants}");
-        eventually("listening", async || run::<(String, usize)>(server, &channel).await.1 == 1).await;
+        eventually("listening", async || subscribers(server, &grants).await == 1).await;
     }
 }
 
@@ -116,12 +116,8 @@ pub(crate) async fn listeners(server: &RedisServer) -> usize {
 
 /// Waits until the positions of dead waiters have expired.
 pub(crate) async fn until_empty(server: &RedisServer) {
-    within(LIFE + LITTLE, "the end of dead positions", async {
-        while run::<usize>(server, "DBSIZE").await > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    let is_empty = async || run::<usize>(server, "DBSIZE").await == 0;
+    poll_within(LIFE + LITTLE, "the end of dead positions", is_empty).await;
 }
 
 pub(crate) async fn end(day: Day, clients: &[&LockClient]) {
@@ -134,11 +130,6 @@ pub(crate) async fn end(day: Day, clients: &[&LockClient]) {
 pub(crate) struct Side {
     pub(crate) lock: Lock,
     pub(crate) is_shared: bool,
-}
-
-pub(crate) fn side_of(client: &LockClient, is_shared: bool) -> Lock {
-    let of_kind = |side: &Side| side.is_shared == is_shared;
-    sides(client, NAME).into_iter().find(of_kind).expect("there is such a way").lock
 }
 
 /// All pairs of sides, of one client and of another, that exclude each other.
@@ -170,7 +161,7 @@ impl Work {
         // Ordering: as above.
         assert!(
             self.inside.fetch_add(one, Ordering::SeqCst) <= most_beside,
-            "expected no other holder inside when the task entered"
+            "a holder when the task entered"
         );
         let done = self.done();
         tokio::task::yield_now().await;
@@ -184,7 +175,7 @@ impl Work {
         // Ordering: as above.
         assert!(
             self.inside.fetch_sub(one, Ordering::SeqCst) - one <= most_beside,
-            "expected no other holder inside when the task left"
+            "a holder when the task left"
         );
     }
 }
@@ -235,10 +226,7 @@ impl Convoy {
             if self.done() > before {
                 (before, since) = (self.done(), Instant::now());
             }
-            assert!(
-                since.elapsed() < LIFE + LITTLE,
-                "expected the convoy to go on, and it stands still after {before} turns of {enough}"
-            );
+            assert!(since.elapsed() < LIFE + LITTLE, "still after {before} turns of {enough}");
         }
     }
 

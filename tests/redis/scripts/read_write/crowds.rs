@@ -71,8 +71,7 @@ async fn reader_that_stays_is_listed_whoever_leaves_meanwhile() {
 #[tokio::test]
 async fn writer_of_redisson_is_no_reader_however_often_it_reentered() {
     let mut stage = Stage::read_write("rw:entered").await;
-    let () = stage.run(&format!("HSET {{}} mode write {}:write 1000", id(1, 1))).await;
-    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.put(&format!("mode write {}:write 1000", id(1, 1))).await;
     assert_eq!(stage.readers().await, []);
     let writer = stage.writer().await.unwrap();
     assert!(writer.id == Some(id(1, 1)) && writer.left <= LEASE);

@@ -21,19 +21,14 @@ fn labelled_write(ids: &[String]) -> Vec<String> {
 
 impl Stage {
     /// Adds readers in this order. They are dead until they have leases.
-    async fn put(&mut self, mode: &str, readers: &[String]) {
-        let () = self.run(&format!("HSET {{}} mode {mode}{}", fields(readers, 1))).await;
-        let () = self.run("PEXPIRE {} 600000").await;
+    async fn put_readers(&mut self, mode: &str, readers: &[String]) {
+        self.put(&format!("mode {mode}{}", fields(readers, 1))).await;
     }
 
     /// Gives the readers leases without an end, so they read as long as the lock lasts.
     async fn revive(&mut self, readers: &[String]) {
         let leases: String = readers.iter().map(|it| format!(" {} 1", lease_key(it, 1))).collect();
         let () = self.run(&format!("MSET{leases}")).await;
-    }
-
-    async fn lease(&mut self, reader: &str, lease: Duration) {
-        let () = self.run(&format!("SET {} 1 PX {}", lease_key(reader, 1), lease.as_millis())).await;
     }
 
     /// Makes `id` a writer with readers beside it, for the time of `lease`.
@@ -64,8 +59,7 @@ impl Stage {
 async fn fields_of_a_lock_stand_in_any_order() {
     let mut stage = Stage::read_write("rw:order").await;
     let (writer, reader, other) = (id(1, 1), id(1, 2), id(2, 1));
-    let () = stage.run(&format!("HSET {{}} {reader} 1 mode read")).await;
-    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.put(&format!("{reader} 1 mode read")).await;
     stage.lease(&reader.to_string(), LEASE).await;
     assert!(stage.wait(&other, 0).await > KEPT);
     assert_eq!(stage.readers().await[0].id.as_ref(), Some(&reader));
@@ -91,13 +85,13 @@ async fn dead_readers_go_when_a_writer_asks_though_another_reads_on() {
     let (reads, writer) = (id(1, 1), id(2, 1));
     let mut dead = crowd(3, 3);
     dead.extend(labelled_write(&dead.clone()));
-    stage.put("read", &dead).await;
+    stage.put_readers("read", &dead).await;
     stage.read(&reads).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     stage.assert_fields(&[format!("{reads}=1"), "mode=read".to_owned()]).await;
     // No dead reader counts as a writer either.
     assert!(stage.release_read(&reads).await);
-    stage.put("read", &dead).await;
+    stage.put_readers("read", &dead).await;
     assert_eq!(stage.writer().await, None);
     stage.take(&writer).await;
     stage.assert_fields(&[format!("{writer}:write=1"), "mode=write".to_owned()]).await;
@@ -112,7 +106,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
     stage.listen(&next).await;
     for (client, count) in (10..14).zip([150, 1500].into_iter().cycle()) {
         let dead = crowd(client, count);
-        stage.put("write", &dead).await;
+        stage.put_readers("write", &dead).await;
         stage.writes(&writer, LEASE / 2).await;
         let holder = stage.writer().await.unwrap();
         assert_eq!(holder.id.as_ref(), Some(&writer));
@@ -120,7 +114,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
         let left = stage.wait(&next, 0).await;
         assert!(left <= LEASE / 2 && left > KEPT, "{left:?}");
         assert!(stage.has(&format!("{writer}:write")).await);
-        stage.put("write", &dead).await;
+        stage.put_readers("write", &dead).await;
         assert_eq!(stage.release(&writer, None).await, RELEASED);
         stage.assert_granted(&[&next]).await;
         stage.assert_fields(&[format!("{next}:write=1"), "mode=write".to_owned()]).await;
@@ -135,7 +129,7 @@ async fn writer_beside_a_crowd_of_the_dead_writes_on_and_hands_on() {
 async fn writer_enqueues_behind_many_dead_readers_labelled_as_writers() {
     let mut stage = Stage::read_write("rw:found:labelled").await;
     let (writer, next) = (id(1, 1), id(2, 1));
-    stage.put("write", &labelled_write(&crowd(10, 150))).await;
+    stage.put_readers("write", &labelled_write(&crowd(10, 150))).await;
     stage.writes(&writer, LEASE / 2).await;
     assert_eq!(stage.writer().await.unwrap().id.as_ref(), Some(&writer));
     assert!(stage.wait(&next, 0).await > KEPT);
@@ -153,7 +147,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     let mut stage = Stage::read_write("rw:found:crowd").await;
     let writer = id(1, 1);
     let readers = crowd(1000, 3000);
-    stage.put("write", &readers).await;
+    stage.put_readers("write", &readers).await;
     stage.revive(&readers).await;
     for number in 1..=8 {
         let one = id(2, number);
@@ -169,7 +163,7 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
     stage.clear().await;
     // One reader has a longer lease than the others, and a script does not always see it.
     let readers = crowd(2000, 400);
-    stage.put("write", &readers).await;
+    stage.put_readers("write", &readers).await;
     for reader in &readers {
         stage.lease(reader, LEASE).await;
     }
@@ -251,10 +245,7 @@ async fn lock_lasts_through_the_millisecond_that_its_writer_says() {
         }
         let until = stage.writes_until(&writer).await;
         let ends: u64 = stage.run("PEXPIRETIME {}").await;
-        assert!(
-            (until..=until + 100_000).contains(&(ends * 1000)),
-            "expected a key that ends with the lease at {until} us, and it ends at {ends} ms"
-        );
+        assert!((until..=until + 100_000).contains(&(ends * 1000)), "{until} us, {ends} ms");
         stage.release(&writer, None).await;
         if !reads_longer {
             assert!(stage.release_read(&reader).await);
@@ -323,8 +314,7 @@ async fn readers_kept_out_by_others_are_not_told_of_a_leaving_writer() {
     // The name became another kind of lock.
     stage.wait(&first, 9).await;
     let () = stage.run("DEL {}").await;
-    let () = stage.run(&format!("HSET {{}} mode lock {holder} 1")).await;
-    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.put(&format!("mode lock {holder} 1")).await;
     stage.release(&first, None).await;
     stage.assert_heard(&[]).await;
     let () = stage.run("DEL {}").await;

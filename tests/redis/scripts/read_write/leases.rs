@@ -36,7 +36,7 @@ async fn reader_leaving_a_writer_without_a_known_end_keeps_its_lease() {
     let (writer, reader) = (id(1, 1), id(2, 1));
     stage.take(&writer).await;
     let () = stage.run(&format!("HSET {{}} {reader} 1")).await;
-    let () = stage.run(&format!("SET {} 1 PX 600000", lease_key(&reader.to_string(), 1))).await;
+    stage.lease(&reader.to_string(), LEASE).await;
     assert!(stage.release_read(&reader).await);
     stage.assert_lasts("{}", LEASE).await;
     stage.release(&writer, None).await;
@@ -59,11 +59,7 @@ async fn lock_of_many_readers_lasts_as_long_as_leases_no_release_read() {
         read(&stage, &id(3, number), 9).await;
         assert!(stage.release_read(&id(3, number)).await);
         let lasts: u64 = stage.run("PTTL {}").await;
-        assert!(
-            Duration::from_millis(lasts) > LEASE * 4,
-            "expected a key that lasts for a lease of {:?}, and it ends in {lasts} ms",
-            LEASE * 5
-        );
+        assert!(Duration::from_millis(lasts) > LEASE * 4, "it ends in {lasts} ms");
     }
     assert!(stage.force_release().await);
 }
@@ -78,10 +74,7 @@ async fn reader_joining_a_writer_shortens_the_write_lease_by_nothing() {
     let () = stage.run(&format!("PEXPIREAT {{}} {last}")).await;
     stage.read_beside(&reader, &writer).await;
     let until = stage.writes_until(&writer).await;
-    assert!(
-        until >= (last + 1) * 1000 && until < (last + 3) * 1000,
-        "expected a writer's field of the key's end at {last} ms, and got {until} us"
-    );
+    assert!(until >= (last + 1) * 1000 && until < (last + 3) * 1000, "{until} us for {last} ms");
     // A leaving reader does not shorten the lease.
     assert!(stage.release_read(&reader).await);
     let left: u64 = stage.run("PTTL {}").await;
@@ -91,10 +84,7 @@ async fn reader_joining_a_writer_shortens_the_write_lease_by_nothing() {
     let begun = stage.millis().await;
     stage.renew(Mode::Write, &writer, LEASE).await;
     let until = stage.writes_until(&writer).await;
-    assert!(
-        until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000,
-        "expected a writer's field a lease after {begun} ms, and got {until} us"
-    );
+    assert!(until >= (begun + LEASE.as_secs() * 1000 + 1) * 1000, "{until} us after {begun} ms");
     assert!(stage.release_read(&reader).await);
     stage.release(&writer, None).await;
     stage.end().await;

@@ -27,8 +27,7 @@ async fn other_kind_of_lock_is_left_alone() {
     ] {
         let mut stage = Stage::read_write(&format!("rw:on:{mode}")).await;
         let mode = if mode == "none" { String::new() } else { format!("mode {mode} ") };
-        let () = stage.run(&format!("HSET {{}} {mode}{holder} 1")).await;
-        let () = stage.run("PEXPIRE {} 600000").await;
+        stage.put(&format!("{mode}{holder} 1")).await;
         for wants in [&id(2, 1), &holder] {
             for position in [None, Some(position(0))] {
                 assert_other_kind(stage.ask(wants, position).await, kind);
@@ -85,14 +84,14 @@ async fn lock_lasts_for_a_redisson_reader_with_uncounted_holds() {
     let ours = id(1, 1);
     let () = stage.run(&format!("HSET {{}} mode read {THEM} 150")).await;
     let () = stage.run("PEXPIRE {} 500000").await;
-    let () = stage.run(&format!("SET {} 1 PX 100000", lease_key(THEM, 1))).await;
+    stage.lease(THEM, Duration::from_secs(100)).await;
     let () = stage.run(&format!("SET {} 1 PX 500000", lease_key(THEM, 150))).await;
     stage.read(&ours).await;
     assert!(stage.release_read(&ours).await);
     let lasts: u64 = stage.run("PTTL {}").await;
     assert!(lasts > 300_000, "expected the lock to last for its longest lease, and it ends in {lasts} ms");
     // No release makes the lock shorter than a lease within the batch.
-    let () = stage.run(&format!("SET {} 1 PX 900000", lease_key(THEM, 1))).await;
+    stage.lease(THEM, Duration::from_secs(900)).await;
     let () = stage.run("PEXPIRE {} 30000").await;
     stage.read(&ours).await;
     let () = stage.run("PEXPIRE {} 30000").await;
@@ -108,12 +107,11 @@ async fn lock_lasts_for_a_redisson_reader_with_uncounted_holds() {
 async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     let mut stage = Stage::read_write("rw:silent").await;
     let (writer, reader) = (id(1, 1), id(2, 1));
-    let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2")).await;
-    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.put(&format!("mode write {THEM}:write 2")).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
     let () = stage.run(&format!("HSET {{}} {THEM} 1")).await;
-    let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
+    stage.lease(THEM, Duration::from_secs(300)).await;
     assert_eq!(stage.wait(&writer, 0).await, Duration::from_secs(1));
     assert_eq!(stage.wait_to_read(&reader, 9).await, Duration::from_secs(1));
     // A lock without an end is also asked about each second.
@@ -122,14 +120,13 @@ async fn redissons_writer_that_reads_as_well_is_looked_at_each_second() {
     // A lock that ends sooner is asked about at its end.
     let () = stage.run("PEXPIRE {} 900").await;
     assert!(stage.wait(&writer, 0).await <= Duration::from_millis(900));
-    let () = stage.run(&format!("HSET {{}} mode write {THEM}:write 2 {THEM} 1")).await;
-    let () = stage.run("PEXPIRE {} 600000").await;
+    stage.put(&format!("mode write {THEM}:write 2 {THEM} 1")).await;
     assert!(stage.writer().await.unwrap().left > LEASE / 2 && stage.readers().await.len() == 1);
     // The owner's read lease is over, and it writes on.
     let () = stage.run(&format!("DEL {}", lease_key(THEM, 1))).await;
     assert!(stage.wait(&writer, 0).await > KEPT);
     assert_eq!(stage.writer().await.unwrap().id.unwrap().to_string(), THEM);
-    let () = stage.run(&format!("SET {} 1 PX 300000", lease_key(THEM, 1))).await;
+    stage.lease(THEM, Duration::from_secs(300)).await;
     // The writer continued as a reader.
     let () = stage.run(&format!("HDEL {{}} {THEM}:write")).await;
     let () = stage.run("HSET {} mode read").await;

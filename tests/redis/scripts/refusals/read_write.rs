@@ -1,7 +1,8 @@
 //! The scripts of read-write locks, and the states before their calls.
 
 use super::{
-    COUNTER, Call, FIRST, LOCK, LONG, NEXT, NONCE, RENEW, Released, SHORT, TAKE_FREE, THEM, US, script,
+    COUNTER, CROWD, Call, DEAD_QUEUE, DEAF_AND_DEAD_QUEUE, FIRST, FIRST_WAITS, Found, LOCK, LONG, NEXT,
+    NONCE, RENEW, Released, SHORT, TAKE_FREE, THEM, US, WAITED_FOR, call, script, state_of,
 };
 
 pub(in super::super) const QUEUE: &str = "{s}lock:latchwork:rw_queue";
@@ -46,37 +47,35 @@ macro_rules! args {
 /// The time waited by the earliest waiter.
 const OLD: &str = "9000000000000000";
 
-const TAKE_FREE_TO_WRITE: Call =
-    Call { text: TAKE_FREE, keys: &[LOCK, QUEUE], args: &[SHORT, US_TO_WRITE, "write"] };
-const READ_FREE_LOCK: Call =
-    Call { text: READ_FREE, keys: &[LOCK, QUEUE, READERS, TURN, OURS], args: &[SHORT, US] };
+const TAKE_FREE_TO_WRITE: Call = call(TAKE_FREE, &[LOCK, QUEUE], &[SHORT, US_TO_WRITE, "write"]);
+const READ_FREE_LOCK: Call = call(READ_FREE, &[LOCK, QUEUE, READERS, TURN, OURS], &[SHORT, US]);
 
 /// The first attempts, and the calls of the full scripts that do the same.
 pub(super) const FIRST_ATTEMPTS: [[Call; 2]; 2] = [
-    [TAKE_FREE_TO_WRITE, Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0"] }],
-    [READ_FREE_LOCK, Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", ""] }],
+    [TAKE_FREE_TO_WRITE, call(ACQUIRE, KEYS, args!["", SHORT, US, "0"])],
+    [READ_FREE_LOCK, call(READ_ACQUIRE, READER_KEYS, args!["", SHORT, US, "", ""])],
 ];
 
 pub(super) const CALLS: [Call; 19] = [
     TAKE_FREE_TO_WRITE,
     READ_FREE_LOCK,
-    Call { text: ACQUIRE, keys: KEYS, args: args!["", SHORT, US, "0"] },
-    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, "0"] },
-    Call { text: ACQUIRE, keys: FENCED_KEYS, args: args!["", SHORT, US, "3", SHORT, NONCE, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", US] },
-    Call { text: RELEASE_IN_FULL, keys: KEYS, args: args!["", US] },
-    Call { text: RELEASE, keys: KEYS, args: args!["1", US] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
-    Call { text: RELEASE, keys: KEYS, args: args!["1", US, NEXT, SHORT, "0", SHORT, NONCE, "0"] },
-    Call { text: RELEASE, keys: FENCED_KEYS, args: args!["", US, NEXT, LONG, "3", SHORT, NONCE, OLD] },
-    Call { text: RELEASE, keys: KEYS, args: args!["", FIRST] },
-    Call { text: FORCE_RELEASE, keys: KEYS, args: args![""] },
-    Call { text: READ_ACQUIRE, keys: READER_KEYS, args: args!["", SHORT, US, "", "", SHORT, "0"] },
-    Call { text: READ_ACQUIRE, keys: FENCED_READER_KEYS, args: args!["", LONG, US, THEM, "1"] },
-    Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] },
-    Call { text: HOLDERS, keys: &[LOCK], args: &["", "", "", "", "", "", "", "{s}lock:", "", "0", ""] },
-    Call { text: RENEW, keys: &[LOCK, OURS], args: &[LONG, "2", US] },
-    Call { text: RENEW, keys: &[LOCK], args: &[LONG, "1", US_TO_WRITE] },
+    call(ACQUIRE, KEYS, args!["", SHORT, US, "0"]),
+    call(ACQUIRE, FENCED_KEYS, args!["", SHORT, US, "3", SHORT, NONCE, "0"]),
+    call(ACQUIRE, FENCED_KEYS, args!["", SHORT, US, "3", SHORT, NONCE, OLD]),
+    call(RELEASE, KEYS, args!["", US]),
+    call(RELEASE_IN_FULL, KEYS, args!["", US]),
+    call(RELEASE, KEYS, args!["1", US]),
+    call(RELEASE, KEYS, args!["", US, NEXT, SHORT, "0", SHORT, NONCE, "0"]),
+    call(RELEASE, KEYS, args!["1", US, NEXT, SHORT, "0", SHORT, NONCE, "0"]),
+    call(RELEASE, FENCED_KEYS, args!["", US, NEXT, LONG, "3", SHORT, NONCE, OLD]),
+    call(RELEASE, KEYS, args!["", FIRST]),
+    call(FORCE_RELEASE, KEYS, args![""]),
+    call(READ_ACQUIRE, READER_KEYS, args!["", SHORT, US, "", "", SHORT, "0"]),
+    call(READ_ACQUIRE, FENCED_READER_KEYS, args!["", LONG, US, THEM, "1"]),
+    call(READ_RELEASE, READER_KEYS, args!["", US]),
+    call(HOLDERS, &[LOCK], &["", "", "", "", "", "", "", "{s}lock:", "", "0", ""]),
+    call(RENEW, &[LOCK, OURS], &[LONG, "2", US]),
+    call(RENEW, &[LOCK], &[LONG, "1", US_TO_WRITE]),
 ];
 
 pub(super) const RELEASES: [(&str, &str, &[&str], &[&str]); 5] = [
@@ -109,97 +108,77 @@ const HELD: [&[&str]; 9] = [
 ];
 
 /// Two readers; the writer's lease is over.
-const READ_ON: [&str; 4] = [
+const READ_ON: &[&str] = &[
     "HSET {s}lock mode write {them}:write until:1 {us} 1 {next} 1",
-    "PEXPIRE {s}lock 60000",
     "SET {s}lock:{us}:rwlock_timeout:1 1 PX 60000",
     "SET {s}lock:{next}:rwlock_timeout:1 1 PX 60000",
 ];
 
-const WRITERS: [&[&str]; 5] = [
-    &[],
-    &[
-        "ZADD {s}lock:latchwork:rw_queue 1 {dead} 2 {first} 3 {second}",
-        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "HSET {s}lock:latchwork:rw_positions {dead} {past}:0 {first} {far}:1111 {second} {far}:2222",
-        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
-    ],
-    &[
-        "ZADD {s}lock:latchwork:rw_queue 1 {dead}",
-        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "HSET {s}lock:latchwork:rw_positions {dead} {past}:0",
-        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
-    ],
-    // No position is expired.
-    &[
-        "ZADD {s}lock:latchwork:rw_queue 2 {first} 3 {second}",
-        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "HSET {s}lock:latchwork:rw_positions {first} {soon}:1111 {second} {far}:2222",
-        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
-    ],
-    // No writer listens, and the second position is expired.
-    &[
-        "ZADD {s}lock:latchwork:rw_queue 1 {them} 2 {dead}",
-        "PEXPIRE {s}lock:latchwork:rw_queue 60000",
-        "HSET {s}lock:latchwork:rw_positions {them} {far}:3333 {dead} {past}:0",
-        "PEXPIRE {s}lock:latchwork:rw_positions 60000",
-    ],
-];
+/// States of a fair lock's queue, as states of writers.
+pub(super) fn of_writers(found: &Found) -> Found {
+    let of_writer = |words: &String| {
+        let words = words.replace("mode fair", "mode write").replace("fair_", "rw_");
+        if !words.starts_with("HSET {s}lock ") {
+            return words;
+        }
+        let ids = ["{us}", "{them}", "{first}"];
+        ids.iter().fold(words, |words, id| words.replace(id, &format!("{id}:write")))
+    };
+    found.iter().map(of_writer).collect()
+}
+
+const WRITERS: [&[&str]; 5] = [&[], WAITED_FOR, DEAD_QUEUE, FIRST_WAITS, DEAF_AND_DEAD_QUEUE];
 
 /// The waiting readers, and the readers whose turn it is; some have already come.
 const READERS_WAIT: [&[&str]; 3] = [
     &[],
-    &[
-        "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {us} 9000000000000000 {second}",
-        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
-    ],
+    &["ZADD {s}lock:latchwork:rw_readers 9000000000000000 {us} 9000000000000000 {second}"],
     &[
         "ZADD {s}lock:latchwork:rw_readers 9000000000000000 {dead}",
-        "PEXPIRE {s}lock:latchwork:rw_readers 60000",
         "ZADD {s}lock:latchwork:rw_turn 8000000000000000 phase 9000000000000000 {us}",
-        "PEXPIRE {s}lock:latchwork:rw_turn 60000",
     ],
 ];
 
-pub(super) fn found() -> Vec<Vec<&'static str>> {
-    let mut all = vec![
-        vec!["HSET {s}lock mode lock {us} 1", "PEXPIRE {s}lock 60000"],
-        vec!["HSET {s}lock {them} 1", "PEXPIRE {s}lock 60000"],
-        vec!["SET {s}lock text PX 60000"],
-        vec!["SET redisson_lock_token:{s}lock text"],
-        // A free lock, with an expired writer in the queue.
-        WRITERS[2].to_vec(),
-        READ_ON.to_vec(),
+/// A state of the lock and of its waiting readers, with a queue of writers in the words of a fair lock.
+fn with_queue(held: &[&str], queue: &[&str], rest: &[&str]) -> Found {
+    [state_of(&[held]), of_writers(&state_of(&[queue])), state_of(&[rest])].concat()
+}
+
+pub(super) fn found() -> Vec<Found> {
+    let alone: [&[&str]; 8] = [
+        &["HSET {s}lock mode lock {us} 1"],
+        &["HSET {s}lock {them} 1"],
+        &["SET {s}lock text PX 60000"],
+        &["SET redisson_lock_token:{s}lock text"],
+        READ_ON,
         // A writer without readers; its field holds its end.
-        vec!["HSET {s}lock mode write {them}:write until:9000000000000000", "PEXPIRE {s}lock 60000"],
+        &["HSET {s}lock mode write {them}:write until:9000000000000000"],
         // A writer without readers; its lease is over.
-        vec!["HSET {s}lock mode write {them}:write until:1", "PEXPIRE {s}lock 60000"],
+        &["HSET {s}lock mode write {them}:write until:1"],
         // A dead reader beside a writer.
-        vec!["HSET {s}lock mode write {us}:write 1 {dead} 1", "PEXPIRE {s}lock 60000"],
+        &["HSET {s}lock mode write {us}:write 1 {dead} 1"],
     ];
+    let mut all = alone.map(|state| state_of(&[state])).to_vec();
     let waiting = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 2), (3, 0), (3, 1), (4, 0)];
     for held in HELD {
-        for (writers, readers) in waiting.map(|(writers, readers)| (WRITERS[writers], READERS_WAIT[readers]))
-        {
-            let counter: &[_] = if readers.is_empty() { &[] } else { &["SET redisson_lock_token:{s}lock 7"] };
-            let lasts: &[_] = if held.is_empty() { &[] } else { &["PEXPIRE {s}lock 60000"] };
-            all.push([held, lasts, writers, readers, counter].concat());
+        for (writers, readers) in waiting {
+            let counter: &[_] = if readers == 0 { &[] } else { &["SET redisson_lock_token:{s}lock 7"] };
+            all.push(with_queue(held, WRITERS[writers], &[READERS_WAIT[readers], counter].concat()));
         }
     }
     // More than a script looks at: waiting writers that do not listen, and dead readers.
-    let writers = ["ZADD {s}lock:latchwork:rw_queue {crowd}", "PEXPIRE {s}lock:latchwork:rw_queue 60000"];
     for held in [HELD[6], &["HSET {s}lock mode read {readers}"]] {
-        all.push([held, &["PEXPIRE {s}lock 60000"], &writers, &WRITERS[2][2..], READERS_WAIT[2]].concat());
+        all.push(with_queue(held, CROWD, READERS_WAIT[2]));
     }
     all
 }
 
 /// A reader leaves the lock to another one, and a writer to strangers.
 pub(super) fn without_memory() -> [Released; 2] {
-    let reads = Call { text: READ_RELEASE, keys: READER_KEYS, args: args!["", US] };
-    let writes = Call { text: RELEASE, keys: KEYS, args: args!["1", US] };
+    let reads = call(READ_RELEASE, READER_KEYS, args!["", US]);
+    let writes = call(RELEASE, KEYS, args!["1", US]);
     [
-        (reads, READ_ON.to_vec(), 1, Some(vec!["1", NEXT, "mode", "read"])),
-        (writes, [HELD[1], &["PEXPIRE {s}lock 60000"]].concat(), 2, None),
+        (reads, state_of(&[READ_ON]), 1, Some(vec!["1", NEXT, "mode", "read"])),
+        (writes, state_of(&[HELD[1]]), 2, None),
     ]
 }
