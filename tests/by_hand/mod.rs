@@ -40,6 +40,12 @@ pub(crate) async fn subscribers(server: &RedisServer, channel: &str) -> usize {
     run::<(String, usize)>(server, &format!("PUBSUB NUMSUB {channel}")).await.1
 }
 
+/// Another client holds the lock for ten minutes.
+pub(crate) async fn another_holds(server: &RedisServer, name: &str) {
+    run::<usize>(server, &format!("HSET {name} somebody:1 1")).await;
+    run::<usize>(server, &format!("PEXPIRE {name} 600000")).await;
+}
+
 /// A client with the default options.
 pub(crate) async fn client(url: &str) -> LockClient {
     LockClient::new(Redis::connect(url).await.unwrap())

@@ -2,6 +2,8 @@
 
 #[path = "../by_hand/mod.rs"]
 mod by_hand;
+#[path = "../errors/mod.rs"]
+mod errors;
 mod failover;
 #[path = "../kinds/mod.rs"]
 mod kinds;

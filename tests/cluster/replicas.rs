@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{calls, companion, connection, run, subscribers};
+use crate::errors::cause;
 use crate::kinds::lock_of;
 use latchwork::backend::Backend as _;
 use latchwork::lock::Mode;
-use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Lease, LockClient, LockError};
 use latchwork_testkit::RedisServer;
 use redis::cmd;
@@ -48,8 +49,7 @@ async fn client_that_waits(master: &RedisServer, replicas: usize, wait: Duration
 
 #[track_caller]
 fn assert_not_replicated(error: &LockError, says: &str) {
-    let cause: Option<&Error> = error.backend_error().and_then(|error| error.downcast_ref());
-    let cause = cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"));
+    let cause = cause(error);
     assert_eq!(cause.kind(), ErrorKind::NotReplicated, "{error:?}");
     assert!(cause.to_string().contains(says), "{cause}");
 }

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::by_hand::{self, calls, connection, run};
-use latchwork::redis::{Error, ErrorKind, Redis};
+use crate::errors::{PASSWORD, cause, text};
+use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions};
 use latchwork_conformance::Store;
-use latchwork_testkit::{RedisServer, SentinelSet};
+use latchwork_testkit::{ChaosProxy, Cut, RedisServer, SentinelSet, Way};
 use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
 
@@ -15,7 +16,6 @@ use tokio::task::JoinHandle;
 const SOON: Duration = Duration::from_secs(15);
 crate::waiting::waiting_for!(SOON);
 const NAME: &str = "failover";
-const PASSWORD: &str = "hunter2";
 
 /// One set for the conformance suite; ends with the process.
 static SET: LazyLock<SentinelSet> = LazyLock::new(|| {
@@ -108,25 +108,6 @@ async fn tell_sentinels(set: &SentinelSet, master: &RedisServer) {
         let monitor = format!("SENTINEL MONITOR {} 127.0.0.1 {} 2", SentinelSet::NAME, master.port());
         let () = run(sentinel, &monitor).await;
     }
-}
-
-#[track_caller]
-fn kind(error: &LockError) -> ErrorKind {
-    let cause: Option<&Error> = error.backend_error().and_then(|error| error.downcast_ref());
-    cause.unwrap_or_else(|| panic!("not an error of the backend: {error:?}")).kind()
-}
-
-/// The whole text of an error, causes and `Debug` included; asserts that no password is in the text.
-#[track_caller]
-fn text(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = format!("{error:?}");
-    let mut next = Some(error);
-    while let Some(error) = next {
-        text += &format!("\n{error}\n{error:?}");
-        next = error.source();
-    }
-    assert!(!text.contains(PASSWORD), "{text}");
-    text
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -274,6 +255,40 @@ async fn sentinel_that_is_followed_may_end_or_stall_or_forget_the_master() {
     );
 }
 
+/// The old master is slow to tell its role. Meanwhile the replica is promoted, and a message says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_that_is_replaced_while_it_is_connected_to_is_left() {
+    let set = SentinelSet::start();
+    let proxy = ChaosProxy::start(set.servers[0].port());
+    let (inside, outside) = (set.servers[0].port(), proxy.port());
+    let builder = Redis::builder()
+        .map_addresses(move |host, port| (host.to_owned(), if port == inside { outside } else { port }));
+    let builder = builder.connect_timeout(Duration::from_secs(60)).response_timeout(Duration::from_secs(60));
+    let redis = builder.connect(&set.url()).await.unwrap();
+    let client = LockClient::new(redis.clone());
+    eventually("being followed", async || followers(&set.sentinels[0]).await == 1).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    until_replicated(&set.servers[0]).await;
+
+    proxy.forget();
+    proxy.silence(Way::ToServer);
+    proxy.cut(Cut::Reset);
+    let waits = tokio::spawn(async move { lock.lock().await });
+    proxy.wait_until_held_back("HELLO");
+    set.fail_over();
+    set.wait_for_master(1);
+    let next = format!("127.0.0.1:{}", set.servers[1].port());
+    eventually("its being heard of", async || format!("{redis:?}").contains(&next)).await;
+    assert_eq!(role(&set.servers[0]).await, "master", "expected a former master that serves");
+    proxy.heal();
+    let guard = soon("the lock", waits).await.unwrap().unwrap();
+    let held: usize = run(&set.servers[1], &format!("EXISTS {NAME}")).await;
+    assert_eq!(held, 1, "expected the lock at the new master");
+    guard.unlock().await.unwrap();
+    assert_clean(&[&client], &set.servers[1]).await;
+}
+
 /// The servers change places unseen by all clients. The Sentinels learn of it later, and publish nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_was_made_a_replica_is_left() {
@@ -290,10 +305,10 @@ async fn master_that_was_made_a_replica_is_left() {
     // The command does not run, and the client does not know the new master.
     let lock = holder.get_lock("another").unwrap();
     let error = lock.lock().await.unwrap_err();
-    assert_eq!(kind(&error), ErrorKind::Refused, "{error:?}");
+    assert_eq!(cause(&error).kind(), ErrorKind::Refused, "{error:?}");
     assert!(text(&error).contains("read only replica"), "{error:?}");
     let error = lock.lock().await.unwrap_err();
-    assert_eq!(kind(&error), ErrorKind::NotMaster, "{error:?}");
+    assert_eq!(cause(&error).kind(), ErrorKind::NotMaster, "{error:?}");
     // A client that only listens leaves the old master, too.
     eventually("leaving", async || subscriptions(&set.servers[0], &other).await == 0).await;
 

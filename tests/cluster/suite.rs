@@ -28,33 +28,21 @@ impl Store for OnCluster {
     }
 }
 
-mod plain {
-    use super::*;
+macro_rules! parts {
+    ($($module:ident: $part:ident, $messages:ident;)*) => {
+        $(mod $module {
+            use super::*;
 
-    latchwork_conformance::part!(plain: OnCluster(ShardedMessages::Off));
+            latchwork_conformance::part!($part: OnCluster(ShardedMessages::$messages));
+        })*
+    };
 }
 
-mod sharded {
-    use super::*;
-
-    latchwork_conformance::part!(plain: OnCluster(ShardedMessages::Auto));
-}
-
-mod fair_plain {
-    use super::*;
-
-    latchwork_conformance::part!(fair: OnCluster(ShardedMessages::Off));
-}
-
-mod fair_sharded {
-    use super::*;
-
-    latchwork_conformance::part!(fair: OnCluster(ShardedMessages::Auto));
-}
-
-// By sharded messages only: of plain ones no node knows all listeners, as a property expects.
-mod permits_sharded {
-    use super::*;
-
-    latchwork_conformance::part!(permits: OnCluster(ShardedMessages::Auto));
+// Permits by sharded messages only: of plain ones no node knows all listeners, as a property expects.
+parts! {
+    plain: plain, Off;
+    sharded: plain, Auto;
+    fair_plain: fair, Off;
+    fair_sharded: fair, Auto;
+    permits_sharded: permits, Auto;
 }

@@ -1,5 +1,5 @@
-//! Random attacks on fair and read-write locks by several threads, which the simulator does not have: tasks of
-//! several clients wait, leave, rest, read beside their own writes, force and release.
+//! Random attacks on fair and read-write locks by several threads, which the simulator lacks: tasks of several
+//! clients wait, leave, rest, read beside their own writes, force and release.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -19,12 +19,10 @@ const MOMENT: Duration = Duration::from_millis(1);
 const WAITS: Option<QueuePosition> =
     Some(QueuePosition { waited: Duration::ZERO, kept: Duration::from_secs(20) });
 
-/// A lock with a subscription to the messages of the name.
 struct Stage {
     runtime: ThreadRuntime,
     local: Local,
     name: LockName,
-    _listens: Subscription<LocalTransport>,
 }
 
 /// A client with a subscription, able to hear of a grant.
@@ -37,8 +35,7 @@ impl Stage {
     fn new() -> Self {
         let runtime = ThreadRuntime::paused();
         let (local, name) = (Local::with_runtime(runtime.clone()), LockName::new("prices").unwrap());
-        let listens = local.registry().subscribe(&local.channels(Mode::Read, &name, "").own);
-        Self { runtime, local, name, _listens: listens }
+        Self { runtime, local, name }
     }
 
     fn one(&self) -> One {

@@ -117,8 +117,7 @@ async fn use_everything(url: &str, server: &RedisServer) -> Result<(), String> {
         guard.unlock().await?;
         let _held = lock.lock_with_lease(Duration::from_secs(60)).await?;
         lock.force_unlock().await?;
-        let () = run(server, &["HSET", "orders:2", "somebody:1", "1"]).await;
-        let () = run(server, &["PEXPIRE", "orders:2", "600000"]).await;
+        by_hand::another_holds(server, "orders:2").await;
         let redis = client.backend::<Redis>().unwrap();
         let position = QueuePosition { waited: Duration::ZERO, kept: SOON };
         let waits = redis.request(&id(7, 1), SOON).position(position);

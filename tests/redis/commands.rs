@@ -9,7 +9,7 @@ use latchwork_conformance::commands::{Commands as _, is_acquired};
 use latchwork_testkit::RedisServer;
 use redis::Client;
 
-use crate::by_hand::{calls, run};
+use crate::by_hand::{call_channel, calls, client, run};
 use crate::scripts::stage::{LEASE, id};
 
 crate::waiting::waiting_for!(Duration::from_secs(10));
@@ -52,6 +52,33 @@ async fn query_costs_one_command_beside_many_readers() {
     assert_eq!(calls(&server, "evalsha").await, 2, "expected a command for each query of the own lease");
     assert!(!both.write().is_locked().await.unwrap() && both.write().remaining().await.unwrap().is_none());
     assert_eq!(calls(&server, "evalsha").await, 4, "expected a command for each query of the writer");
+    guard.unlock().await.unwrap();
+}
+
+/// Each client returns within the second that a channel stays subscribed after its last waiter has left.
+#[tokio::test]
+async fn client_that_comes_back_soon_costs_three_commands_a_hand_off() {
+    const NAME: &str = "linger";
+    const ROUNDS: usize = 20;
+    let server = RedisServer::start();
+    let clients = [client(&server.url()).await, client(&server.url()).await];
+    let mut guard = clients[0].get_lock(NAME).unwrap().lock().await.unwrap();
+    for round in 1..=4 + ROUNDS {
+        if round == 5 {
+            let () = run(&server, "CONFIG RESETSTAT").await;
+        }
+        let next = &clients[round % 2];
+        let (lock, channel) = (next.get_lock(NAME).unwrap(), call_channel(next, NAME));
+        let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let sleeps = async || next.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
+        eventually("sleep", sleeps).await;
+        guard.unlock().await.unwrap();
+        guard = soon("the lock", waits).await.unwrap();
+    }
+    // A release, a refused attempt, and a successful one.
+    for (command, times) in [("evalsha", 3 * ROUNDS), ("subscribe", 0), ("unsubscribe", 0)] {
+        assert_eq!(calls(&server, command).await, times, "{command}");
+    }
     guard.unlock().await.unwrap();
 }
 

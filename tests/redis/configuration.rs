@@ -179,18 +179,6 @@ async fn assert_probed_after(server: &RedisServer, time: Duration) {
     .await;
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn keepalive_arrives_at_the_sockets() {
-    for (builder, after) in
-        [(Redis::builder(), 15), (Redis::builder().keepalive(Duration::from_secs(5000)), 5000)]
-    {
-        let server = RedisServer::start();
-        assert_works(&builder.connect(&server.url()).await.unwrap()).await;
-        assert_probed_after(&server, Duration::from_secs(after)).await;
-    }
-}
-
 /// Each node announces an unreachable address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_of_a_cluster_behind_a_nat_are_mapped() {

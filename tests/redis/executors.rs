@@ -252,17 +252,16 @@ fn lease_lasts_by_the_clock_of_the_clients_own_runtime() {
 #[test]
 fn runtime_that_redis_cannot_live_on_is_told_of() {
     let server = RedisServer::start();
-    let said = |builder: &mut Builder| {
-        let runtime = builder.build().unwrap();
-        let error = runtime.block_on(Redis::connect(&server.url())).unwrap_err();
-        (error.kind(), error.to_string())
-    };
-    let (kind, text) = said(Builder::new_current_thread().enable_all().start_paused(true));
-    assert!(kind == ErrorKind::PausedClock && text.contains("blocking_connect"), "{text}");
-    let (kind, text) = said(Builder::new_current_thread().enable_io());
-    assert!(kind == ErrorKind::NoRuntime && text.contains("timers") && text.contains("enable_all"), "{text}");
-    let (kind, text) = said(Builder::new_current_thread().enable_time());
-    assert!(kind == ErrorKind::NoRuntime && text.contains("I/O") && text.contains("enable_all"), "{text}");
+    let [mut paused, mut without_timers, mut without_io] = [(); 3].map(|()| Builder::new_current_thread());
+    for (builder, kind, words) in [
+        (paused.enable_all().start_paused(true), ErrorKind::PausedClock, ["blocking_connect"; 2]),
+        (without_timers.enable_io(), ErrorKind::NoRuntime, ["timers", "enable_all"]),
+        (without_io.enable_time(), ErrorKind::NoRuntime, ["I/O", "enable_all"]),
+    ] {
+        let error = builder.build().unwrap().block_on(Redis::connect(&server.url())).unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+    }
 }
 
 #[test]

@@ -9,10 +9,11 @@ mod clashing;
 mod commands;
 mod configuration;
 mod endless;
+#[path = "../errors/mod.rs"]
+mod errors;
 mod executors;
 #[path = "../kinds/mod.rs"]
 mod kinds;
-mod linger;
 mod multi;
 mod names;
 mod on_permits;

@@ -1,10 +1,9 @@
-//! Names resembling each other or reserved names, and messages that others publish.
+//! Names resembling each other, and messages that others publish.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::by_hand;
-use crate::by_hand::{calls, run, run_on};
+use crate::by_hand::{self, run};
 use crate::kinds::{MODES, lock_of};
 use latchwork::backend::Backend as _;
 use latchwork::lock::{LockName, Mode};
@@ -70,30 +69,6 @@ async fn waiters_of_a_name_and_of_the_same_in_braces_are_both_woken() {
     }
 }
 
-/// No call on the other name grants this one to a second holder.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn name_in_braces_grants_nothing_of_the_name_without() {
-    for (mode, name) in [(Mode::Fair, "apart:fair"), (Mode::Write, "apart:write")] {
-        for (held, tried) in
-            [(name.to_owned(), format!("{{{name}}}")), (format!("{{{name}}}"), name.to_owned())]
-        {
-            let (holder, waits, other) = (client().await, client().await, client().await);
-            let held_lock = lock_of(&holder, mode, &held).lock().await.unwrap();
-            let mut waiting = waiter(&waits, mode, &held);
-            until_asleep(&waits, &[channel_of(mode, &waits, &held)]).await;
-            for _ in 0..3 {
-                let tried = lock_of(&other, mode, &tried).try_lock().await.unwrap();
-                tried.expect("the lock is free").unlock().await.unwrap();
-            }
-            let granted = timeout(Duration::from_millis(300), &mut waiting).await;
-            assert!(granted.is_err(), "expected one holder of {held:?}, and a second one was granted");
-            held_lock.ensure_held().await.unwrap();
-            held_lock.unlock().await.unwrap();
-            timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap().unlock().await.unwrap();
-        }
-    }
-}
-
 /// A message is only a hint, whatever its sender knows of the waiter except the nonce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
@@ -133,48 +108,5 @@ async fn waiter_does_not_believe_a_grant_that_the_store_has_not_made() {
         let guard = timeout(SOON, waiting).await.expect("the waiter has its turn").unwrap();
         guard.ensure_held().await.unwrap();
         guard.unlock().await.unwrap();
-    }
-}
-
-/// A user with the right to publish can make waiters ask, but only at a bounded rate.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_make_waiters_ask_at_a_bounded_rate_and_none_is_lost() {
-    const WAITERS: usize = 4;
-    const FLOOD: Duration = Duration::from_secs(2);
-    // A server of its own: the test counts all scripts.
-    let server = RedisServer::start();
-    let connect = async || by_hand::client(&server.url()).await;
-    let name = "flood";
-    for mode in [Mode::Read, Mode::Write] {
-        let holder = connect().await;
-        let held = lock_of(&holder, Mode::Write, name).lock().await.unwrap();
-        let shared = connect().await.backend::<Redis>().unwrap().clone();
-        let mut waiting = Vec::new();
-        for number in 0..WAITERS {
-            let client = if number % 2 == 0 { LockClient::new(shared.clone()) } else { connect().await };
-            let lock = lock_of(&client, mode, name);
-            waiting.push(tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() }));
-        }
-        let mut raw = by_hand::connection(&server).await;
-        let queue = if mode == Mode::Read { "rw_readers" } else { "rw_queue" };
-        let queued =
-            async || run::<usize>(&server, &format!("ZCARD {name}:latchwork:{{{name}}}:{queue}")).await;
-        eventually("all wait", async || queued().await == WAITERS).await;
-        let (asked, begun) = (calls(&server, "evalsha").await, Instant::now());
-        let mut messages = 0;
-        while begun.elapsed() < FLOOD {
-            // One by one: the waiter answers a batch of messages with one attempt anyway.
-            let () = run_on(&mut raw, &format!("PUBLISH redisson_rwlock:{{{name}}} 1")).await;
-            messages += 1;
-        }
-        let (asked, took) = (calls(&server, "evalsha").await - asked, begun.elapsed());
-        // 20 at once and 20 a second each, plus some that are under way or have another cause.
-        let most = WAITERS as f64 * (25.0 + 21.0 * took.as_secs_f64());
-        assert!((asked as f64) < most, "{asked} attempts for {messages} messages in {took:?}");
-        // A message during a pause is answered at the end of the pause.
-        held.unlock().await.unwrap();
-        for waiter in waiting {
-            timeout(Duration::from_secs(20), waiter).await.expect("the waiter has its turn").unwrap();
-        }
     }
 }

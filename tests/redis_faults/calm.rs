@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::by_hand::{client, connection, run, subscribers};
+use crate::by_hand::{another_holds, client, connection, run, subscribers};
 use crate::day::refusing_server;
 use latchwork::lock::Failure;
 use latchwork::redis::{ErrorKind, Redis};
@@ -33,11 +33,6 @@ async fn until_subscribed(server: &RedisServer) {
     eventually("the subscription", async || subscribers(server, &channel).await == 1).await;
 }
 
-async fn another_holds_it(server: &RedisServer) {
-    let () = run(server, &format!("HSET {NAME} somebody:1 1")).await;
-    let () = run(server, &format!("PEXPIRE {NAME} 600000")).await;
-}
-
 fn most_within(window: Duration, times: &[Instant]) -> usize {
     let until = |from: Instant| times.iter().filter(|time| (from..from + window).contains(*time)).count();
     times.iter().map(|from| until(*from)).max().unwrap_or(0)
@@ -52,8 +47,8 @@ async fn address_that_leads_to_the_new_master_is_followed() {
     let proxy = ChaosProxy::start(former.port());
     let (ours, waits) = (client(&proxy.url()).await, client(&proxy.url()).await);
     ours.get_lock("before").unwrap().lock().await.unwrap().unlock().await.unwrap();
-    another_holds_it(&former).await;
-    another_holds_it(&new).await;
+    another_holds(&former, NAME).await;
+    another_holds(&new, NAME).await;
     let waiter = waiter(&waits, &former).await;
 
     let () = run(&former, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
@@ -103,7 +98,7 @@ async fn failover_within_the_limit_costs_no_error() {
 async fn master_without_replicas_for_a_moment_costs_no_error() {
     let server = RedisServer::start();
     let client = client(&server.url()).await;
-    another_holds_it(&server).await;
+    another_holds(&server, NAME).await;
     let waiter = waiter(&client, &server).await;
     let message = format!("PUBLISH redisson_lock__channel:{{{NAME}}} 0");
     let begin = async || {
@@ -204,6 +199,20 @@ async fn user_without_ping_is_told_so() {
     assert!(connections_made(&server).await <= before + 3);
 }
 
+#[tokio::test]
+async fn user_that_loses_ping_keeps_the_connections() {
+    let server = RedisServer::start();
+    let client = client(&server.url()).await;
+    let lock = client.get_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let () = run(&server, "ACL SETUSER default -ping").await;
+    let before = connections_made(&server).await;
+    sleep(Duration::from_secs(4)).await;
+    let made = connections_made(&server).await - before;
+    assert!(made <= 3, "expected three connections at most in four seconds, and saw {made}");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+}
+
 /// The server accepts all connections, and cuts each one early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_that_cuts_each_connection_is_dialled_calmly() {
@@ -224,6 +233,30 @@ async fn server_that_cuts_each_connection_is_dialled_calmly() {
     let last = Instant::now() - Duration::from_secs(3);
     let late = proxy.arrivals().into_iter().filter(|at| *at > last).count();
     assert!(late <= 15, "expected 15 connections at most in the last three seconds, and saw {late}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_forgot_the_master_are_asked_calmly() {
+    let set = SentinelSet::start();
+    let _client = client(&set.url()).await;
+    for sentinel in &set.sentinels {
+        let () = run(sentinel, &format!("SENTINEL REMOVE {}", SentinelSet::NAME)).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    let made = async || {
+        let mut all = 0;
+        for sentinel in &set.sentinels {
+            all += connections_made(sentinel).await;
+        }
+        all
+    };
+    let before = made().await;
+    sleep(Duration::from_secs(3)).await;
+    // Three of these connections do the counting.
+    let made = made().await - before - set.sentinels.len();
+    // Lost connections are dialled again after half a second to a second: at most seven rounds, to three
+    // Sentinels. On a busy machine a heartbeat may be missed, and both connections are dialled.
+    assert!(made <= 2 * 21, "expected 42 connections at most in three seconds, and saw {made}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -335,7 +368,7 @@ async fn extension_ends_within_the_command_limit_of_a_silent_server() {
 async fn waiting_lock_outlasts_a_failover() {
     let mut set = SentinelSet::start();
     let client = client(&set.url()).await;
-    another_holds_it(&set.servers[0]).await;
+    another_holds(&set.servers[0], NAME).await;
     let waiter = waiter(&client, &set.servers[0]).await;
     eventually("replication", async || run::<usize>(&set.servers[1], &format!("EXISTS {NAME}")).await == 1)
         .await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::redis::{Error, ErrorKind, Redis};
+use latchwork::redis::{ErrorKind, Redis};
 use latchwork::{Guard, LockClient, LockError, LockOptions};
 use latchwork_testkit::{ChaosProxy, Link, RedisServer};
 use redis::aio::MultiplexedConnection;
@@ -10,6 +10,7 @@ use redis::{FromRedisValue, cmd};
 use tokio::task::JoinHandle;
 
 use crate::by_hand;
+use crate::errors::cause;
 
 /// Far longer than any step here takes, and far shorter than the lease that a missed message would wait for.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -70,10 +71,8 @@ impl Day {
         by_hand::run(&self.server, command).await
     }
 
-    /// Another client holds the lock for ten minutes.
     pub(crate) async fn another_holds_it(&self) {
-        let () = self.run(&format!("HSET {NAME} somebody:1 1")).await;
-        let () = self.run(&format!("PEXPIRE {NAME} 600000")).await;
+        by_hand::another_holds(&self.server, NAME).await;
     }
 
     /// A task that waits for the lock, has subscribed, and has found the lock still held.
@@ -126,12 +125,6 @@ pub(crate) async fn until_renewed(guard: &Guard) {
         left > before
     })
     .await;
-}
-
-#[track_caller]
-pub(crate) fn cause(error: &LockError) -> &Error {
-    let source = error.backend_error().and_then(|error| error.downcast_ref());
-    source.unwrap_or_else(|| panic!("not an error of the backend: {error:?}"))
 }
 
 /// Asserts that the command may or may not have run.

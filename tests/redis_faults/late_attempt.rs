@@ -62,26 +62,6 @@ async fn late_attempt_is_undone_over_unendable_connections() {
     tokio::join!(join_all(each), attempt_that_comes_late_leaves_the_lock_free("-@dangerous", Mode::Plain));
 }
 
-/// The network is silent for longer than the requested lease, so no rollback arrives before the lease's end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attempt_that_comes_when_its_lease_would_be_over_is_undone() {
-    const LEASE: Duration = Duration::from_secs(8);
-    let (server, proxy, client) = start(UNENDABLE).await;
-    let lock = client.get_lock(NAME).unwrap();
-    let taken = calls(&server, "hset").await;
-    let sent = Instant::now();
-    proxy.silence(Way::ToServer);
-    proxy.silence(Way::ToClient);
-    let begins = lock.try_lock_for(Duration::from_millis(300), Lease::For(LEASE)).await;
-    assert!(!matches!(begins, Ok(Some(_))), "{begins:?}");
-    sleep(LEASE.saturating_sub(sent.elapsed()) + Duration::from_millis(500)).await;
-    proxy.heal();
-    eventually("its coming", async || calls(&server, "hset").await == taken + 1).await;
-    let begun = Instant::now();
-    eventually("its being undone", async || run::<usize>(&server, "DBSIZE").await == 0).await;
-    assert!(begun.elapsed() < LEASE * 3 / 4, "{:?}", begun.elapsed());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_release_grants_no_waiter_over_unendable_connections() {
     release_that_comes_late_grants_the_lock_to_no_waiter(Mode::Fair).await;

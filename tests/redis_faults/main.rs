@@ -9,6 +9,8 @@ mod calm;
 mod chaos;
 mod crowd;
 mod day;
+#[path = "../errors/mod.rs"]
+mod errors;
 mod fair;
 #[path = "../kinds/mod.rs"]
 mod kinds;

@@ -2,31 +2,30 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{AcquireOutcome, Backend as _, LeaseKey, LockName, Mode};
+use latchwork::backend::{Backend as _, LeaseKey, LockName, Mode};
 use latchwork_conformance::commands::{Commands as _, left};
 
 use super::stage::{LEASE, Stage, id};
 
-async fn take(stage: &Stage) -> AcquireOutcome {
-    let request = stage.redis.request(&id(1, 1), LEASE);
-    stage.redis.acquire(Mode::Plain, &stage.name, &request).await.unwrap()
-}
-
 /// Redisson's fair and spin locks look the same, and do not publish to our waiters.
 #[tokio::test]
 async fn lock_without_a_mode_is_asked_about_again_within_a_second() {
+    const SECOND: Option<Duration> = Some(Duration::from_secs(1));
     let mut stage = Stage::fair("plain:without:mode").await;
+    let request = stage.redis.request(&id(1, 1), LEASE);
+    let asks =
+        async |stage: &Stage| left(stage.redis.acquire(Mode::Plain, &stage.name, &request).await.unwrap());
     let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
-    assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)), "without an end");
+    assert_eq!(asks(&stage).await, SECOND, "without an end");
     let () = stage.run("PEXPIRE {} 600000").await;
-    assert_eq!(left(take(&stage).await), Some(Duration::from_secs(1)));
+    assert_eq!(asks(&stage).await, SECOND);
     let holder = stage.redis.holder(Mode::Plain, &stage.name).await.unwrap().expect("the lock is held");
     assert_eq!((holder.id, holder.mode), (Some(id(2, 1)), None));
     let soon = loop {
         let () = stage.run(&format!("HSET {{}} {} 1", id(2, 1))).await;
         let () = stage.run("PEXPIRE {} 900").await;
         // On a busy machine the lease may be over by now.
-        match left(take(&stage).await) {
+        match asks(&stage).await {
             Some(left) => break left,
             None => stage.run("DEL {}").await,
         }

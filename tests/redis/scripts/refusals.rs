@@ -189,8 +189,12 @@ fn found() -> Vec<Found> {
     ] {
         all.extend([FIRST_WAITS, WAITED_FOR, DEAD_QUEUE].map(|queue| state_of(&[&[lock], queue, OTHERS])));
     }
-    let held: [&[&[&str]]; 3] =
-        [&[OURS, ONE_WAITS, OTHERS], &[OURS, DEAF_AND_DEAD_QUEUE], &[OURS, CROWD, OTHERS]];
+    let held: [&[&[&str]]; 4] = [
+        &[OURS, ONE_WAITS, OTHERS],
+        &[OURS, DEAF_AND_DEAD_QUEUE],
+        &[OURS, CROWD, OTHERS],
+        &[OURS, &["SET {s}lock:latchwork:fair_queue text PX 60000"]],
+    ];
     all.extend(held.map(state_of));
     all
 }

@@ -6,6 +6,7 @@ use latchwork::redis::Redis;
 use latchwork::{LockClient, LockOptions, LossReason};
 use latchwork_testkit::{Cut, Way};
 
+use crate::by_hand::{call_channel, subscribers};
 use crate::day::{Day, NAME, eventually, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,6 +54,33 @@ async fn set_that_waits_outlives_its_connections() {
     guard.ensure_held().await.unwrap();
     guard.unlock().await.unwrap();
     day.end(&[&client, &bystander]).await;
+}
+
+/// A lost connection ends all subscriptions; a channel that lingers has to be confirmed again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channel_that_lingers_does_not_outlive_its_connection() {
+    let day = Day::begin();
+    let redis = Redis::builder().linger(Duration::from_secs(600)).connect(&day.proxy.url()).await.unwrap();
+    let (client, bystander) = (LockClient::new(redis), day.bystander().await);
+    let channel = call_channel(&client, NAME);
+    for round in 0..2 {
+        let held = bystander.get_lock(NAME).unwrap().lock().await.unwrap();
+        let lock = client.get_lock(NAME).unwrap();
+        let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let sleeps = async || client.registry().join(&channel).is_some_and(|look| look.waiters() == 1);
+        eventually("sleep", sleeps).await;
+        held.unlock().await.unwrap();
+        soon("the lock", waits).await.unwrap().unlock().await.unwrap();
+        let transport = client.registry().transport();
+        assert!(transport.is_active(&channel));
+        if round == 0 {
+            let () = day.run("CLIENT KILL TYPE pubsub").await;
+            // The client reconnects, and subscribes to all its channels again.
+            eventually("its end", async || client.metrics().reconnects == 1 && transport.is_active(&channel))
+                .await;
+            assert_eq!(subscribers(&day.server, &channel).await, 1);
+        }
+    }
 }
 
 /// One transaction: the lock becomes free, without a message, before the client reconnects.

@@ -47,13 +47,11 @@ async fn convoy_goes_on_while_its_slot_moves(sharded: ShardedMessages) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_while_its_slot_moves_with_plain_messages() {
-    convoy_goes_on_while_its_slot_moves(ShardedMessages::Off).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn convoy_goes_on_while_its_slot_moves_with_sharded_messages() {
-    convoy_goes_on_while_its_slot_moves(ShardedMessages::Auto).await;
+async fn convoy_goes_on_while_its_slot_moves_with_either_kind_of_messages() {
+    tokio::join!(
+        convoy_goes_on_while_its_slot_moves(ShardedMessages::Off),
+        convoy_goes_on_while_its_slot_moves(ShardedMessages::Auto)
+    );
 }
 
 /// True if the first master's replica has all writes, by `INFO replication`.
@@ -101,11 +99,9 @@ async fn waiters_go_on_at_the_replica(sharded: ShardedMessages) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_go_on_at_the_replica_with_plain_messages() {
-    waiters_go_on_at_the_replica(ShardedMessages::Off).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_go_on_at_the_replica_with_sharded_messages() {
-    waiters_go_on_at_the_replica(ShardedMessages::Auto).await;
+async fn waiters_go_on_at_the_replica_with_either_kind_of_messages() {
+    tokio::join!(
+        waiters_go_on_at_the_replica(ShardedMessages::Off),
+        waiters_go_on_at_the_replica(ShardedMessages::Auto)
+    );
 }

@@ -126,26 +126,20 @@ async fn alone_it_has_its_turn(fault: Fault) {
 }
 
 macro_rules! faults {
+    (of $test:ident: $($name:ident: $fault:expr;)*) => {
+        mod $test {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$test($fault).await;
+                }
+            )*
+        }
+    };
     ($($name:ident: $fault:expr;)*) => {
-        mod both_have_their_turn {
-            use super::*;
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    super::both_have_their_turn($fault).await;
-                }
-            )*
-        }
-
-        mod alone_it_has_its_turn {
-            use super::*;
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    super::alone_it_has_its_turn($fault).await;
-                }
-            )*
-        }
+        faults! { of both_have_their_turn: $($name: $fault;)* }
+        faults! { of alone_it_has_its_turn: $($name: $fault;)* }
     };
 }
 

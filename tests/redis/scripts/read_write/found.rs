@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use latchwork::LeaseId;
-use latchwork::backend::{Backend as _, LockName, Mode};
+use latchwork::backend::{Backend as _, Mode};
 use latchwork_conformance::commands::{Commands as _, RELEASED, left};
 use latchwork_testkit::RedisServer;
 
 use super::super::stage::{KEPT, LEASE, Stage, fields, id, lease_key, position};
-use crate::by_hand::{command, connection};
 
 fn crowd(client: u32, count: u64) -> Vec<String> {
     (1..=count).map(|number| id(client, number).to_string()).collect()
@@ -36,6 +35,11 @@ impl Stage {
         let (seconds, micros): (u64, u64) = self.run("TIME").await;
         let until = Duration::new(seconds, 0) + Duration::from_micros(micros) + lease;
         let () = self.run(&format!("HSET {{}} mode write {id}:write until:{}", until.as_micros())).await;
+    }
+
+    /// Asks to write, without a position.
+    async fn tries_in_vain(&self, id: &LeaseId) {
+        assert!(left(self.ask(id, None).await.unwrap()).is_some(), "expected {id} to be refused");
     }
 
     async fn has(&mut self, field: &str) -> bool {
@@ -182,48 +186,36 @@ async fn writer_leaves_a_crowd_of_readers_as_they_are() {
 #[tokio::test]
 async fn fields_of_a_lock_that_lie_far_apart_are_all_found() {
     let server = RedisServer::start();
-    let redis = latchwork::redis::Redis::connect(&server.url()).await.unwrap();
-    let mut raw = connection(&server).await;
-    let mut run = async |words: String| {
-        let _: redis::Value = command(&words).query_async(&mut raw).await.unwrap();
-    };
-    run("CONFIG SET rdb-key-save-delay 20000000".to_owned()).await;
-    let name = LockName::new("sparse").unwrap();
+    let mut stage = Stage::on(&server, "sparse", Mode::Write).await;
+    let () = stage.run("CONFIG SET rdb-key-save-delay 20000000").await;
     let (writer, other) = (id(1, 1), id(2, 1));
     let chaff = crowd(10, 5000);
-    run(format!("HSET sparse mode read{}", fields(&chaff, 1))).await;
-    run("PEXPIRE sparse 600000".to_owned()).await;
-    run("BGSAVE".to_owned()).await;
+    stage.put_readers("read", &chaff).await;
+    let _: String = stage.run("BGSAVE").await;
     for some in chaff.chunks(1000) {
-        run(format!("HDEL sparse {}", some.join(" "))).await;
+        let () = stage.run(&format!("HDEL {{}} {}", some.join(" "))).await;
     }
-    let page: (u64, Vec<String>) =
-        command("HSCAN sparse 0 COUNT 100").query_async(&mut connection(&server).await).await.unwrap();
+    let page: (u64, Vec<String>) = stage.run("HSCAN {} 0 COUNT 100").await;
     assert!(page.0 != 0 && page.1.len() <= 10, "expected a sparse table, and the server has shrunk it");
     for (client, count) in (20..60).zip([1, 8].into_iter().cycle()) {
         // Readers keep a writer out; with a writer whose lease is known, the readers beside it read on.
         let readers = crowd(client, count);
-        let leases: Vec<String> =
-            readers.iter().map(|reader| format!("{{sparse}}:{reader}:rwlock_timeout:1")).collect();
-        run(format!("HSET sparse mode read{}", fields(&readers, 1))).await;
-        run(format!("MSET {} 1", leases.join(" 1 "))).await;
-        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "expected the writer to wait for the readers");
-        run(format!("HSET sparse mode write {writer}:write until:9000000000000000")).await;
-        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "expected another writer to wait for {writer}");
-        assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
-        let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-        assert!(left(asked).is_some(), "expected the readers beside {writer} to keep the lock");
+        stage.put_readers("read", &readers).await;
+        stage.revive(&readers).await;
+        stage.tries_in_vain(&other).await;
+        let () = stage.run(&format!("HSET {{}} mode write {writer}:write until:9000000000000000")).await;
+        stage.tries_in_vain(&other).await;
+        assert_eq!(stage.release(&writer, None).await, RELEASED);
+        stage.tries_in_vain(&other).await;
         // Delete by hand: the last release would delete the lock and its table.
-        run(format!("HDEL sparse {}", readers.join(" "))).await;
-        run(format!("DEL {}", leases.join(" "))).await;
+        let () = stage.run(&format!("HDEL {{}} {}", readers.join(" "))).await;
+        let leases: String = readers.iter().map(|reader| format!(" {}", lease_key(reader, 1))).collect();
+        let () = stage.run(&format!("DEL{leases}")).await;
     }
     // A writer without readers frees the lock.
-    run(format!("HSET sparse mode write {writer}:write 1")).await;
-    assert_eq!(redis.release(Mode::Write, &name, &writer, None).await.unwrap(), RELEASED);
-    let asked = redis.acquire(Mode::Write, &name, &redis.request(&other, LEASE)).await.unwrap();
-    assert_eq!(left(asked), None, "expected the free lock for the writer");
+    let () = stage.run(&format!("HSET {{}} mode write {writer}:write 1")).await;
+    assert_eq!(stage.release(&writer, None).await, RELEASED);
+    stage.take(&other).await;
 }
 
 /// The time of a script's keys may be a millisecond behind the time of its fields.
