@@ -1,4 +1,4 @@
-//! Random attacks on fair and read-write locks by several threads, which the simulator lacks: tasks of several
+//! Random attacks on fair and read-write locks by several threads, which the simulator lacks: tasks of many
 //! clients wait, leave, rest, read beside their own writes, force and release.
 
 use std::future::poll_fn;

@@ -236,7 +236,7 @@ impl Authority {
     }
 }
 
-/// Moves the server to TLS on the same port. `root` signs the clients' certificates, if the server asks for any.
+/// Moves the server to TLS on the same port. `root` signs the certificates of clients, if it asks for any.
 pub(crate) async fn to_tls(server: &RedisServer, [certificate, key, root]: [&str; 3], asks: &str) {
     let mut raw = by_hand::connection(server).await;
     let (_, folder): (String, String) = run(server, "CONFIG GET dir").await;
