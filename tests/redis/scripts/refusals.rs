@@ -771,7 +771,7 @@ fn release_that_comes_most_often_does_what_the_others_would_do() {
     let mut fair: Vec<Found> = HANDED_OFF.map(|found| state_of(&[FIRST_WAITS, found])).to_vec();
     fair.extend(found());
     let mut read_write = read_write::found();
-    read_write.extend(fair.iter().map(|found| read_write::of_writers(found)));
+    read_write.extend(fair.iter().map(read_write::of_writers));
     let mut handed_off = 0;
     for (calls, all) in [(&RELEASES[..], &fair), (&read_write::RELEASES[..], &read_write)] {
         for (&(text, in_full, keys, args), found) in
