@@ -33,7 +33,8 @@ fn tasks() -> usize {
 /// The number of tasks once both connections stand: `connect` does not await the subscriber's.
 async fn tasks_at_rest(server: &RedisServer, client: &LockClient) -> usize {
     let lock = client.get_lock("subscribed").unwrap();
-    by_hand::another_holds(server, "subscribed").await;
+    run::<usize>(server, "HSET subscribed mode lock other:1 1").await;
+    run::<usize>(server, "PEXPIRE subscribed 600000").await;
     let wait = tokio::spawn(async move { lock.lock().await });
     eventually("the subscription", async || run::<Vec<String>>(server, "PUBSUB CHANNELS *").await.len() == 1)
         .await;
