@@ -30,7 +30,7 @@ async fn free_set_costs_two_commands_a_name() {
 async fn sets_of_two_clients_in_clashing_orders_finish() {
     let server = RedisServer::start();
     let clients = [client(&server.url()).await, client(&server.url()).await];
-    soon("the end of all tasks", clashing::tasks(&clients, 100)).await;
+    soon("the end of all tasks", clashing::tasks(&clients, 40)).await;
     for client in &clients {
         client.shutdown(Duration::from_secs(60)).await.unwrap();
     }
