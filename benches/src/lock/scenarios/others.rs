@@ -93,7 +93,7 @@ pub fn measure(
         });
     }
     // Redisson's semaphore is a count that stays.
-    let _: usize = server.control(&["DEL", "permits-redisson"]);
+    let _: usize = server.control(&["DEL", &name_of("permits", "redisson")]);
     let mut all = Rows::new(name, rows, |row| format!("{name}: {} took {} turns", row.name, row.turns()));
     all.push("turns a second", 0, None, |row| row.turns() as f64 / row.time.as_secs_f64());
     all.push("wait p50, ms", 2, None, |row| row.millis(0.5));
@@ -105,6 +105,11 @@ pub fn measure(
     all.push("CPU of the clients, µs of a turn", 0, None, |row| row.client_cpu / row.turns() as f64 * 1e6);
     all.push("CPU of the server, µs of a turn", 0, None, |row| row.server_cpu / row.turns() as f64 * 1e6);
     all.measurement
+}
+
+/// The name of a row's lock or semaphore.
+fn name_of(kind: &str, client: &str) -> String {
+    format!("{kind}-{client}")
 }
 
 /// Seconds of the server's CPU time.
@@ -163,7 +168,7 @@ impl Row {
 
     fn round(&mut self, time: Duration) {
         let Self { name, kind, .. } = self;
-        let said = format!("pace {kind} {kind}-{name} {} {TURN}", time.as_millis());
+        let said = format!("pace {kind} {} {} {TURN}", name_of(kind, name), time.as_millis());
         let threads = self.processes.iter().flat_map(|process| (0..THREADS).map(move |it| (process, it)));
         let asked: Vec<_> =
             threads.map(|(process, thread)| process.begin(&thread.to_string(), &said)).collect();
