@@ -345,6 +345,26 @@ model! {
 }
 
 model! {
+    /// A thread walks over one semaphore and ends, while the nodes are freed: the walk is over before the
+    /// freeing, also for a thread that sees only the record given back.
+    end_of_a_thread_orders_its_last_walk {
+        let (semaphore, queue) = queue(2);
+        let walker = {
+            let semaphore = Arc::clone(&semaphore);
+            start(move || {
+                let elsewhere = AsyncSemaphore::new(0);
+                // A waiting thread has a record.
+                assert!(!is_ready(&mut elsewhere.acquire()));
+                assert!(semaphore.waiters() <= 2);
+                fault::end_thread();
+            })
+        };
+        drop(queue);
+        walker.join().unwrap();
+    }
+}
+
+model! {
     /// The first waiter is given a deficit, leaves, and is removed, before another thread reads the deficit.
     deficit_of_node_that_was_taken_out_is_read_whole with 1 less {
         let (semaphore, mut queue) = queue(3);

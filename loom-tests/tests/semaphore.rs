@@ -915,9 +915,11 @@ model! {
         let waiter = {
             let shared = Arc::clone(&shared);
             start(move || {
-                block_on(shared.0.wait()).consume();
+                let notification = block_on(shared.0.wait());
                 // SAFETY: the notifier no longer touches the number; the latch's order is under test.
-                shared.1.with(|number| unsafe { *number })
+                let number = shared.1.with(|number| unsafe { *number });
+                notification.consume();
+                number
             })
         };
         // SAFETY: the waiter has not been notified.
@@ -935,9 +937,12 @@ fn notification_that_adds_nothing(latch: Latch) {
     let taker = {
         let shared = Arc::clone(&shared);
         start(move || {
-            shared.0.try_wait().expect("pending").consume();
+            let notification = shared.0.try_wait().expect("pending");
+            // Before consuming, which acquires as well.
             // Ordering: Relaxed, to leave the order to the notification.
-            shared.1.load(loom::sync::atomic::Ordering::Relaxed)
+            let was_told = shared.1.load(loom::sync::atomic::Ordering::Relaxed);
+            notification.consume();
+            was_told
         })
     };
     // Ordering: as above.
@@ -977,9 +982,9 @@ model! {
             let shared = Arc::clone(&shared);
             start(move || {
                 let Some(notification) = shared.0.try_wait() else { return };
-                notification.consume();
                 // SAFETY: as above.
                 shared.1.with(|number| unsafe { assert_eq!(*number, 1) });
+                notification.consume();
             })
         };
         // SAFETY: as above.

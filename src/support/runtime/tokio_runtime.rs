@@ -233,10 +233,15 @@ fn is_over_for_tokio() -> bool {
 impl Tokio {
     /// Returns this runtime's time. The caller's runtime may have another: either clock may be paused.
     fn now(&self) -> Instant {
-        if !self.has_own_clock || is_over_for_tokio() {
+        if !self.has_own_clock {
             return Instant::now();
         }
-        let _inside = self.handle.enter();
+        let _inside = match Handle::try_current() {
+            // Most callers are tasks of this runtime: entering costs more than the clock.
+            Ok(here) if here.id() == self.handle.id() => None,
+            Err(error) if error.is_thread_local_destroyed() => return Instant::now(),
+            _ => Some(self.handle.enter()),
+        };
         tokio::time::Instant::now().into_std()
     }
 
@@ -353,6 +358,25 @@ mod tests {
     }
 
     /// A panic would end a process built with `panic = "abort"`.
+    #[test]
+    fn clock_is_the_runtimes_own_wherever_the_caller_is() {
+        let pausable = |start_paused| {
+            let runtime = Builder::new_current_thread().enable_time().start_paused(start_paused).build();
+            let runtime = runtime.expect("a runtime");
+            let own = runtime.block_on(async { TokioRuntime::current() });
+            (runtime, own)
+        };
+        let ((paused, stands), (running, runs)) = (pausable(true), pausable(false));
+        let begun = paused.block_on(async { stands.now() });
+        let system = Instant::now();
+        while system.elapsed().is_zero() {
+            std::hint::spin_loop();
+        }
+        assert_eq!([paused.block_on(async { stands.now() }), stands.now()], [begun; 2]);
+        assert_eq!(running.block_on(async { stands.now() }), begun);
+        assert!(paused.block_on(async { runs.now() }) > system && runs.now() > system);
+    }
+
     #[test]
     fn timers_that_outlive_their_runtime_are_ready_and_do_not_panic() {
         let (runtime, ours) = runtime();
