@@ -25,9 +25,10 @@ use crate::workspace::Workspace;
 /// Models at a time.
 const AT_A_TIME: usize = 2;
 
-/// Preemption bounds; the second for survivors of the first, and for models that are short under it.
-const BOUNDS: [&str; 2] = ["2", "3"];
-const SHORT: Duration = Duration::from_millis(400);
+/// Preemption bounds. A bound after the first is for survivors of the bound before, and for models that take
+/// no longer than this under the first bound.
+const BOUNDS: [(&str, Duration); 3] =
+    [("2", Duration::MAX), ("3", Duration::from_secs(2)), ("4", Duration::from_millis(50))];
 
 #[derive(Debug)]
 struct Mutant {
@@ -53,7 +54,7 @@ enum MutantOutcome {
 
 pub(crate) fn run(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     let models = steps.run("loom models, built", || Models::build(workspace))?;
-    let executed = steps.run("places that they run", || models.record(BOUNDS[0]))?;
+    let executed = steps.run("places that they run", || models.record(BOUNDS[0].0))?;
     let (tally, result) = steps.run("weakened orderings", || weaken(workspace, &models, &executed))?;
     steps.count(tally);
     result
@@ -130,11 +131,8 @@ fn judge(models: &Models, mutant: &Mutant, by: &[(&Model, Duration)]) -> Result<
         return Ok(MutantOutcome::NotSeen);
     }
     let weaken = format!("{}:{}={}", mutant.site.location, mutant.part, mutant.to);
-    for bound in BOUNDS {
-        for (model, took) in by {
-            if bound != BOUNDS[0] && *took > SHORT {
-                continue;
-            }
+    for (bound, longest) in BOUNDS {
+        for (model, _) in by.iter().filter(|(_, took)| *took <= longest) {
             if !models.holds(model, bound, &weaken)? {
                 return Ok(MutantOutcome::KilledBy(model.name.clone()));
             }
