@@ -915,11 +915,9 @@ model! {
         let waiter = {
             let shared = Arc::clone(&shared);
             start(move || {
-                let notification = block_on(shared.0.wait());
+                block_on(shared.0.wait()).consume();
                 // SAFETY: the notifier no longer touches the number; the latch's order is under test.
-                let number = shared.1.with(|number| unsafe { *number });
-                notification.consume();
-                number
+                shared.1.with(|number| unsafe { *number })
             })
         };
         // SAFETY: the waiter has not been notified.
@@ -937,12 +935,9 @@ fn notification_that_adds_nothing(latch: Latch) {
     let taker = {
         let shared = Arc::clone(&shared);
         start(move || {
-            let notification = shared.0.try_wait().expect("pending");
-            // Before consuming, which acquires as well.
+            shared.0.try_wait().expect("pending").consume();
             // Ordering: Relaxed, to leave the order to the notification.
-            let was_told = shared.1.load(loom::sync::atomic::Ordering::Relaxed);
-            notification.consume();
-            was_told
+            shared.1.load(loom::sync::atomic::Ordering::Relaxed)
         })
     };
     // Ordering: as above.
@@ -982,9 +977,9 @@ model! {
             let shared = Arc::clone(&shared);
             start(move || {
                 let Some(notification) = shared.0.try_wait() else { return };
+                notification.consume();
                 // SAFETY: as above.
                 shared.1.with(|number| unsafe { assert_eq!(*number, 1) });
-                notification.consume();
             })
         };
         // SAFETY: as above.

@@ -9,7 +9,8 @@ use super::{End, Engine, MAX_PERMITS, covers, free};
 
 impl Engine {
     /// Creates and releases `permits` new permits. Panics, without effect, beyond [`MAX_PERMITS`].
-    #[track_caller]
+    // Under loom, places of weakened orderings are in this function.
+    #[cfg_attr(not(latchwork_loom), track_caller)]
     pub(in super::super) fn add(&self, permits: usize) {
         // Ordering: Relaxed, an independent number; `credited` hands the permits on.
         let mut capacity = self.capacity.load(Ordering::Relaxed);
@@ -265,7 +266,8 @@ impl Engine {
 
     /// Sets the capacity: removes permits before the number falls, adds permits after the number has risen.
     /// Panics, without effect, beyond [`MAX_PERMITS`].
-    #[track_caller]
+    // Under loom, places of weakened orderings are in this function.
+    #[cfg_attr(not(latchwork_loom), track_caller)]
     pub(in super::super) fn set_capacity(&self, capacity: usize) {
         assert!(capacity <= MAX_PERMITS, "{capacity} permits are more than MAX_PERMITS");
         let to = capacity as isize;
