@@ -78,25 +78,25 @@ impl Latch {
     ///
     /// Dropping the future leaves the queue. Its notification, if not consumed, passes to the next waiter.
     pub async fn wait(&self) -> Notification<'_> {
-        self.semaphore.acquire().await.expect("a latch's semaphore is never closed").forget();
+        self.semaphore.acquire().await.expect("a latch's semaphore is never closed").consume();
         Notification::new(self)
     }
 
     /// Blocks this thread until a notification comes.
     pub fn blocking_wait(&self) -> Notification<'_> {
-        self.semaphore.blocking_acquire().expect("a latch's semaphore is never closed").forget();
+        self.semaphore.blocking_acquire().expect("a latch's semaphore is never closed").consume();
         Notification::new(self)
     }
 
     /// As [`blocking_wait`](Self::blocking_wait), but returns `None` after `timeout`. Zero does not wait.
     pub fn blocking_wait_timeout(&self, timeout: Duration) -> Option<Notification<'_>> {
-        self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.forget();
+        self.semaphore.blocking_acquire_timeout(1, timeout).ok()?.consume();
         Some(Notification::new(self))
     }
 
     /// Takes a pending notification, if there is one.
     pub fn try_wait(&self) -> Option<Notification<'_>> {
-        self.semaphore.try_acquire().ok()?.forget();
+        self.semaphore.try_acquire().ok()?.consume();
         Some(Notification::new(self))
     }
 

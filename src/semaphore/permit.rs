@@ -94,6 +94,12 @@ impl<'a> SemaphorePermit<'a> {
         self.held.forget(&self.semaphore.engine);
     }
 
+    /// Ends a latch's notification, which comes from no capacity and goes back to none.
+    #[inline]
+    pub(crate) fn consume(self) {
+        std::mem::forget(self);
+    }
+
     /// Merges the permits of `other` into these, to be released together.
     ///
     /// # Panics
@@ -128,7 +134,7 @@ impl<'a> SemaphorePermit<'a> {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Those of a latch are forgotten as soon as they are granted.
+        // Those of a latch are consumed as soon as they are granted.
         self.held.release(&self.semaphore.engine);
     }
 }
