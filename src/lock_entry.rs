@@ -24,10 +24,7 @@ pub use self::effects::{Effects, NextHead};
 use self::gate::Gate;
 #[cfg(feature = "lock")]
 pub(crate) use self::outcome::BACK_OFF;
-pub use self::outcome::{
-    Answer, Attempt, AttemptOutcome, HeadTicket, HeldHere, HoldState, LeaveOutcome, PendingRelease, Ticket,
-    Turn,
-};
+pub use self::outcome::{Answer, Attempt, HeadTicket, HeldHere, HoldState, PendingRelease, Ticket, Turn};
 use self::ownership::Ownership;
 pub use self::ownership::{Policy, Renewal, Rules};
 pub use self::request::{Extension, Grant, LossReason, Request};
@@ -45,9 +42,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// ```
 /// use std::task::Waker;
 /// use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{
-///     Answer, AttemptOutcome, Effects, Turn, LeaveOutcome, LockEntry, Moment, Request, Rules,
-/// };
+/// use latchwork::lock_entry::{Answer, Effects, LockEntry, Moment, Request, Rules, Turn};
 ///
 /// let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// let (lease, request) = (Duration::from_secs(30), Request::new(1));
@@ -56,17 +51,17 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// let attempt = entry.attempt(&head, 1, now, lease).expect("still the queue head");
 /// // … the store grants lease 1 …
 /// let answered = entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, &mut effects);
-/// let AttemptOutcome::Granted(outer) = answered else { panic!() };
+/// let Some(Turn::Granted(outer, None)) = answered else { panic!() };
 ///
 /// // The same owner re-enters: a count in memory.
 /// let entered = entry.enter(&request, Some(waker.clone()), now, &mut effects);
 /// let Turn::Granted(inner, None) = entered else { panic!() };
-/// assert_eq!(entry.leave(inner, now, &mut effects), LeaveOutcome::Remains);
+/// assert_eq!(entry.leave(inner, now, &mut effects), Ok(None));
 ///
 /// // Owner 2 waits, and gets the lock without a command.
 /// let entered = entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects);
 /// let Turn::Queued(ticket) = entered else { panic!() };
-/// assert_eq!(entry.leave(outer, now, &mut effects), LeaveOutcome::Passed);
+/// assert_eq!(entry.leave(outer, now, &mut effects), Ok(None));
 /// assert_eq!(entry.holder(now), Some((2, 1)));
 /// # entry.cancel(ticket, now, &mut effects);
 /// ```
@@ -84,8 +79,8 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///       └► Head: attempt ─► ask the store ─► acquired: a grant
 ///                     ▲                  └─► refused: sleep on the latch, or until the holder's lease ends
 ///                     └──────────────────────────┘
-/// leave ─► Passed, Remains                                     (0 commands)
-///       └► Return: release at the store, returned
+/// leave ─► None: passed on, or held by the owner still           (0 commands)
+///       └► a release at the store, returned
 /// ```
 ///
 /// * Only the queue head asks the store, under the number that [`attempt`](Self::attempt) returns.
@@ -111,7 +106,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 /// | the store answers for a lease | [`renewed`](Self::renewed), [`extended`](Self::extended), [`not_extended`](Self::not_extended), [`gone`](Self::gone) |
 /// | an answer is not read, or a command may run twice | [`unread`](Self::unread), [`may_run_again`](Self::may_run_again) |
 /// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
-/// | the client ends | [`close`](Self::close), [`lose`](Self::lose) |
+/// | the client ends | [`close`](Self::close) |
 ///
 /// # Fairness
 ///
@@ -128,7 +123,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///          │                  │     renews the position
 ///          │                  ├─► granted_by_message: a grant
 ///          └──────────────────┘
-/// leave ─► Passed, pending_release and NextHead: attempt ─► release that names the waiter ─► answered
+/// leave ─► None, a release with NextHead: attempt ─► release that names the waiter ─► answered
 /// ```
 ///
 /// * Nothing is handed off in memory: each lease goes back to the store when its holder leaves.
@@ -332,15 +327,36 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.evict_owner(owner, now, effects));
     }
 
-    /// Gives a hold back.
+    /// Gives a hold back. Returns a release if there are no waiters here, or the hold was parallel to others:
+    /// the caller sends the release, and calls [`appoint_next`](Self::appoint_next) if the release
+    /// [`appoints`](PendingRelease::appoints). `None` if the owner has other holds, or if the next waiter has
+    /// the lock or competes, maybe after the answer to the effects' release.
+    ///
+    /// # Errors
+    ///
+    /// The [`LossReason`] if the hold was lost before.
     #[inline]
-    pub fn leave(&self, grant: Grant, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+    pub fn leave(
+        &self,
+        grant: Grant,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Result<Option<PendingRelease>, LossReason> {
         self.event(effects, |ownership, effects| ownership.leave(&grant, now, effects))
     }
 
-    /// Gives one hold of `owner` back: a [forgotten](Self::forget) hold, or else a hold with a grant. With
-    /// the owner's last hold, all its grants not yet given back are lost.
-    pub fn leave_by_name(&self, owner: u64, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+    /// As [`leave`](Self::leave), for one hold of `owner`: a [forgotten](Self::forget) hold, or else a hold
+    /// with a grant. With the owner's last hold, all its grants not yet given back are lost.
+    ///
+    /// # Errors
+    ///
+    /// [`LossReason::GivenBack`] if the owner has no hold.
+    pub fn leave_by_name(
+        &self,
+        owner: u64,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Result<Option<PendingRelease>, LossReason> {
         self.event(effects, |ownership, effects| ownership.leave_by_name(owner, now, effects))
     }
 
@@ -380,7 +396,9 @@ impl LockEntry {
 
     // === Answers of the store ===
 
-    /// Reports the answer to an attempt, sent by the queue head or [named](NextHead) with a release.
+    /// Reports the answer to an attempt, sent by the queue head or [named](NextHead) with a release. Returns
+    /// `None` if the store has refused or not answered: the caller is still the queue head. A named waiter
+    /// gets `None` for a grant, too, and [polls](Self::poll) for its turn.
     ///
     /// # Panics
     ///
@@ -393,7 +411,7 @@ impl LockEntry {
         answer: Answer,
         now: Moment,
         effects: &mut Effects,
-    ) -> AttemptOutcome {
+    ) -> Option<Turn> {
         self.event(effects, |ownership, effects| {
             ownership.answered(head.serial, attempt, answer, now, effects)
         })
@@ -459,13 +477,7 @@ impl LockEntry {
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        self.event(effects, |ownership, effects| match held {
-            Some(held) => ownership.renewed(renewal, held, sent, now, effects),
-            None => {
-                ownership.renewal_failed(renewal, now, effects);
-                false
-            }
-        })
+        self.event(effects, |ownership, effects| ownership.renewed(renewal, held, sent, now, effects))
     }
 
     /// Reports the answer to an [`Extension`] sent at `sent`. False if the lease is no longer in hand.
@@ -488,14 +500,14 @@ impl LockEntry {
 
     /// Reports that the answer to an extension for a token is not read: its future was dropped, or it failed
     /// while the command may have run. If the lease was released meanwhile, the command may follow the
-    /// release, and the effects get `roll_back`. (For a queue head, report [`Answer::Unanswered`].)
+    /// release, and `roll_back` is among the effects. (For a queue head, report [`Answer::Unanswered`].)
     pub fn unread(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.unread(roll_back, effects));
     }
 
     /// Reports that a leasing command was sent twice, and may run again after its answer. Call before that
     /// answer is reported, but for an [adopted](Self::adopt) lease afterwards. The number's release becomes a
-    /// rollback; if neither the queue head nor a lease has the number, the effects get `roll_back`.
+    /// rollback; if neither the queue head nor a lease has the number, `roll_back` is among the effects.
     pub fn may_run_again(&self, roll_back: PendingRelease, effects: &mut Effects) {
         self.event(effects, |ownership, effects| ownership.may_run_again(roll_back, effects));
     }
@@ -509,11 +521,6 @@ impl LockEntry {
     /// Reports a forced unlock: if a lease asked for before is granted, [`tick`](Self::tick) verifies it.
     pub fn forced(&self, now: Moment) {
         self.inside().forced(now);
-    }
-
-    /// Ends the holds of the lease with this number. False if the lease is not in hand.
-    pub fn lose(&self, number: u64, reason: LossReason, now: Moment, effects: &mut Effects) -> bool {
-        self.event(effects, |ownership, effects| ownership.lose(number, reason, now, effects))
     }
 
     // === Time ===
@@ -561,7 +568,7 @@ impl LockEntry {
 
     /// Returns the owner that holds the lock in this process (or one of them), and the number of its holds.
     pub fn holder(&self, now: Moment) -> Option<(u64, u32)> {
-        self.inside().holders(now).next().map(|(owner, count, _)| (owner, count))
+        self.inside().each_hold(now).first().map(|hold| (hold.owner, hold.holds))
     }
 
     /// Returns the holds here and the count of waiting acquisitions, at one moment.
@@ -590,14 +597,13 @@ impl LockEntry {
 
     /// Returns the earliest end of the holds here, without renewals; `None` if the lock is not held.
     pub fn holds_end(&self, now: Moment) -> Option<Moment> {
-        self.inside().holds_end(now)
+        self.inside().each_hold(now).iter().map(|hold| hold.ends).min()
     }
 
     /// Returns the leases by which an owner holds the lock here, each with its count of holds.
     pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
-        let ownership = self.inside();
-        let holders = ownership.holders(now).filter(|(holder, ..)| *holder == owner);
-        holders.map(|(_, count, number)| (number, count)).collect()
+        let holds = self.inside().each_hold(now).into_iter().filter(|hold| hold.owner == owner);
+        holds.map(|hold| (hold.number, hold.holds)).collect()
     }
 
     /// Returns the numbers of the leases in hand: one at most, unless the lock is [shared](Policy::Shared).

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use latchwork::lock_entry::{
-    Answer, AttemptOutcome, Effects, LeaveOutcome, LockEntry, Moment, Request, Rules, Turn,
-};
+use latchwork::lock_entry::{Answer, Effects, LockEntry, Moment, Request, Rules, Turn};
 use loom_tests::{model, start};
 
 use self::effects::{effects_of, noop, with};
@@ -24,8 +22,8 @@ fn left() -> (Arc<LockEntry>, Moment) {
     let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects));
-    let AttemptOutcome::Granted(grant) = verdict else { panic!("it was granted") };
-    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
+    let Some(Turn::Granted(grant, _)) = verdict else { panic!("it was granted") };
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, Ok(Some(_))));
     (entry, now)
 }
 

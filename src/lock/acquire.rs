@@ -4,8 +4,7 @@
 //! |---|---|---|
 //! | [`AcquireOutcome`] | the store | leased, or held by another for this long |
 //! | [`Answer`](crate::lock_entry::Answer) | the client | the store's answer to the engine, or its absence |
-//! | [`AttemptOutcome`](crate::lock_entry::AttemptOutcome) | the engine | the worth of the store's answer |
-//! | [`Turn`] | the queue | the lock, the right to compete for the lock, or the reason for neither |
+//! | [`Turn`] | the engine | the lock, the right to ask the store, or the reason for neither |
 //! | [`End`] | one competition | the lock, or the reason why not |
 //! | `Result<Option<Guard>, LockError>` | the acquisition | the caller's answer |
 

@@ -208,17 +208,12 @@ impl Entry {
 
     #[cold]
     fn apply_more(self: &Arc<Self>, effects: Effects) {
-        if let Some(pending_release) = effects.pending_release() {
-            self.send_release(pending_release, effects.next());
-        }
-        for pending_release in effects.more_pending_releases() {
-            self.send_release(*pending_release, None);
-        }
-        if let Some(roll_back) = effects.roll_back() {
-            // The waiter may have been named with a release, and not have taken over its subscription.
+        let mut releases = effects.releases().peekable();
+        if releases.peek().is_some() {
+            // A waiter named with an earlier release may have left without its subscription.
             drop(self.take_kept());
-            self.release_in_background(roll_back);
         }
+        releases.for_each(|(pending_release, next)| self.send_release(pending_release, next));
         self.engine.sent(&effects);
         // A shutdown may have looked before the releases were under way, or while the hold lasted.
         self.context.tell_shutdown();

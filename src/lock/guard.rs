@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::{Extension, Grant, HoldState, LeaveOutcome, LossReason, Moment, PendingRelease};
+use crate::lock_entry::{Extension, Grant, HoldState, LossReason, Moment, PendingRelease};
 
 use crate::lock::backend::Boxed;
 use crate::lock::context::proceed;
@@ -228,7 +228,7 @@ impl Guard {
         proceed().await;
         let sent = self.entry.now();
         let number = self.state()?.number;
-        self.entry.extend(self.owner, &self.grant, Extension::Renew { number, lease }).await?;
+        self.entry.extend(self.owner, &self.grant, Extension { number, lease, fenced: false }).await?;
         self.entry.engine.prolong(&mut self.grant, sent + lease, self.entry.now());
         self.state().map(|_| ())
     }
@@ -272,15 +272,12 @@ impl Guard {
         // The owner may have the lock for longer than this grant's own lease.
         let lasted = if self.grant.ends() <= now { Err(LossReason::Expired) } else { Ok(()) };
         let outcome = match &self.leave(since, now) {
-            LeaveOutcome::Remains | LeaveOutcome::Passed => lasted,
-            LeaveOutcome::Lost(reason) => Err(*reason),
-            LeaveOutcome::NotHeld => Err(LossReason::GivenBack),
-            LeaveOutcome::Return(pending_release) => {
-                match self.entry.release_synchronously(pending_release, now) {
-                    Some(had_it) => released(lasted, had_it),
-                    None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
-                }
-            }
+            Ok(None) => lasted,
+            Err(reason) => Err(*reason),
+            Ok(Some(pending_release)) => match self.entry.release_synchronously(pending_release, now) {
+                Some(had_it) => released(lasted, had_it),
+                None => return Ok(Some(self.release_awaited(*pending_release, now, lasted))),
+            },
         };
         outcome.map(|()| None).map_err(|reason| self.lost_for(reason))
     }
@@ -316,7 +313,7 @@ impl Guard {
     }
 
     #[inline(always)]
-    fn leave(&self, since: Option<Moment>, now: Moment) -> LeaveOutcome {
+    fn leave(&self, since: Option<Moment>, now: Moment) -> Result<Option<PendingRelease>, LossReason> {
         let entry = &self.entry;
         entry.context.recorder.holds.add(now.micros_since(since.unwrap_or(now)));
         let left = entry.event(|engine, effects| engine.leave(self.grant.copy(), now, effects));
@@ -348,7 +345,7 @@ impl Drop for Guard {
             return;
         }
         let now = self.entry.now();
-        if let LeaveOutcome::Return(pending_release) = &self.leave(Some(since), now) {
+        if let Ok(Some(pending_release)) = &self.leave(Some(since), now) {
             self.entry.release_unawaited(pending_release, now);
         }
     }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lock_entry::LeaveOutcome;
 #[cfg(doc)]
 use crate::lock_entry::LossReason;
 
@@ -283,9 +282,9 @@ impl Lock {
         let left = self.entry.event(|engine, effects| engine.leave_by_name(owner, now, effects));
         self.entry.let_go();
         let had_it = match left {
-            LeaveOutcome::Remains | LeaveOutcome::Passed => true,
-            LeaveOutcome::NotHeld | LeaveOutcome::Lost(_) => false,
-            LeaveOutcome::Return(pending_release) => self.entry.release(pending_release, now).await?,
+            Ok(None) => true,
+            Ok(Some(pending_release)) => self.entry.release(pending_release, now).await?,
+            Err(_) => false,
         };
         if had_it { Ok(()) } else { Err(not_held()) }
     }

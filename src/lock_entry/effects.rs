@@ -43,10 +43,9 @@ pub struct Effects {
 #[derive(Debug, Default)]
 pub(super) struct More {
     wakers: Vec<Waker>,
-    pub(super) pending_release: Option<PendingRelease>,
-    pub(super) parallel: Vec<PendingRelease>,
-    pub(super) roll_back: Option<PendingRelease>,
-    pub(super) next: Option<NextHead>,
+    /// The first release, apart from further ones: nearly always the only one.
+    release: Option<(PendingRelease, Option<NextHead>)>,
+    releases: Vec<(PendingRelease, Option<NextHead>)>,
     pub(super) lost: Option<LossReason>,
     pub(super) holds_lost: u32,
     pub(super) renewals_unsent: u32,
@@ -64,7 +63,7 @@ pub(super) struct More {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// use latchwork::lock_entry::{Turn, LeaveOutcome, LockEntry, Policy, Request};
+/// use latchwork::lock_entry::{Turn, LockEntry, Policy, Request};
 /// let rules = Rules { policy: Policy::Queued { position: Duration::from_secs(10) }, ..Rules::default() };
 /// let entry = LockEntry::new(rules);
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
@@ -73,9 +72,9 @@ pub(super) struct More {
 ///     entry.enter(&Request::new(2), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// let mut effects = Effects::default();
 /// let left = entry.leave(grant, now, &mut effects);
-/// assert_eq!(left, LeaveOutcome::Passed);
-/// assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
-/// assert_eq!(effects.next().map(|next| next.request), Some(Request::new(2)));
+/// assert_eq!(left, Ok(None));
+/// let (release, next) = effects.releases().next().expect("the lease goes back");
+/// assert_eq!((release.number, next.map(|next| next.request)), (1, Some(Request::new(2))));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "Next")]
@@ -87,24 +86,10 @@ pub struct NextHead {
 }
 
 impl Effects {
-    /// Returns the waiter named with the [`pending_release`](Self::pending_release).
-    pub fn next(&self) -> Option<NextHead> {
-        self.more.as_ref()?.next
-    }
-
-    /// Returns a lease to release in the background, until the store has answered or the lease is over.
-    pub fn pending_release(&self) -> Option<PendingRelease> {
-        self.more.as_ref()?.pending_release
-    }
-
-    /// Returns further releases: of earlier events, or of [shared](super::Policy::Shared) leases.
-    pub fn more_pending_releases(&self) -> &[PendingRelease] {
-        self.more.as_ref().map_or(&[], |more| &more.parallel)
-    }
-
-    /// Returns the rollback of a queue head's number, or of a command whose answer is not read.
-    pub fn roll_back(&self) -> Option<PendingRelease> {
-        self.more.as_ref()?.roll_back
+    /// Returns the releases and rollbacks to send in the background, each number once, until the store has
+    /// answered or the lease is over; a release with the waiter that it names.
+    pub fn releases(&self) -> impl Iterator<Item = (PendingRelease, Option<NextHead>)> {
+        self.more.iter().flat_map(|more| more.release.iter().chain(&more.releases)).copied()
     }
 
     /// Returns why a hold with a grant was lost, if one was.
@@ -160,26 +145,26 @@ impl Effects {
     #[inline]
     pub(super) fn count_releases(&mut self) -> bool {
         let Some(more) = &mut self.more else { return false };
-        let releases =
-            more.pending_release.is_some() || more.roll_back.is_some() || !more.parallel.is_empty();
-        releases && !std::mem::replace(&mut more.counted, true)
+        more.release.is_some() && !std::mem::replace(&mut more.counted, true)
     }
 
     pub(super) fn has_counted_releases(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.counted)
     }
 
-    /// Adds a release; a release of an earlier event is kept, too.
-    pub(super) fn release_too(&mut self, release: PendingRelease) {
+    /// Adds a release. With an earlier release of the same number becomes one that does for both.
+    pub(super) fn release(&mut self, release: PendingRelease, next: Option<NextHead>) {
         let more = self.more();
-        more.parallel.extend(more.pending_release.replace(release));
-    }
-
-    /// Adds a rollback of a number that may be at the store.
-    pub(super) fn roll_back_too(&mut self, release: PendingRelease) {
-        let more = self.more();
-        let before = more.roll_back.replace(release);
-        more.parallel.extend(before.filter(|before| before.number != release.number));
+        let mut all = more.release.iter_mut().chain(&mut more.releases);
+        if let Some((same, _)) = all.find(|(other, _)| other.number == release.number) {
+            same.until = same.until.max(release.until);
+            same.appoints |= release.appoints;
+            same.rolls_back |= release.rolls_back;
+        } else if more.release.is_none() {
+            more.release = Some((release, next));
+        } else {
+            more.releases.push((release, next));
+        }
     }
 
     pub(super) fn wake_all(&mut self, wakers: Vec<Waker>) {
@@ -265,17 +250,15 @@ mod tests {
     #[test]
     fn releases_are_counted_once_and_only_if_there_are_some() {
         let release = PendingRelease { number: 1, until: Moment::NEVER, appoints: false, rolls_back: false };
-        type Sets = fn(&mut More, PendingRelease);
-        let sets: [(Sets, bool); 4] = [
-            (|more, _| more.wakes_sleepers = true, false),
-            (|more, release| more.pending_release = Some(release), true),
-            (|more, release| more.roll_back = Some(release), true),
-            (|more, release| more.parallel.push(release), true),
+        type Sets = fn(&mut Effects, PendingRelease);
+        let sets: [(Sets, bool); 2] = [
+            (|effects, _| effects.more().wakes_sleepers = true, false),
+            (|effects, release| effects.release(release, None), true),
         ];
         for (set, counts) in sets {
             let mut effects = Effects::default();
             assert!(!effects.count_releases());
-            set(effects.more(), release);
+            set(&mut effects, release);
             assert_eq!((effects.count_releases(), effects.has_counted_releases()), (counts, counts));
             assert!(!effects.count_releases(), "expected each release to be counted once");
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::queue::Slot;
-use super::request::{Extension, Grant, LossReason, Request};
+use super::request::{Extension, Grant, Request};
 
 /// Length of a back-off step, in which other processes go first, as this process had the lock last.
 pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
@@ -85,33 +85,37 @@ impl HeadTicket {
     }
 }
 
-/// State of a caller after [`enter`](super::LockEntry::enter), or of a waiter after its wait.
+/// State of a caller after [`enter`](super::LockEntry::enter), of a waiter after its wait, or of the queue
+/// head after the answer to an [`Attempt`].
 ///
 /// # Examples
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request, Turn};
+/// use latchwork::lock_entry::{LockEntry, Request, Turn};
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
 /// let second = entry.enter(&Request::new(2), None, now, &mut effects);
 /// assert!(matches!(second, Turn::Busy), "it may not wait");
 /// let Turn::Queued(ticket) =
 ///     entry.enter(&Request::new(3), Some(waker.clone()), now, &mut effects) else { panic!("1 has it") };
 /// assert!(entry.poll(&ticket, waker, now, &mut effects).is_none());
-/// assert_eq!(entry.leave(grant, now, &mut effects), LeaveOutcome::Passed);
+/// assert_eq!(entry.leave(grant, now, &mut effects), Ok(None));
 /// assert!(matches!(entry.poll(&ticket, waker, now, &mut effects), Some(Turn::Granted(_, None))));
 /// ```
 #[derive(Debug)]
 #[must_use = "a grant is to be given back, a place to be polled or cancelled"]
-#[doc(alias("Entered", "EnterOutcome", "Told", "WaitOutcome"))]
+#[doc(alias("AttemptOutcome", "Entered", "EnterOutcome", "Told", "Verdict", "WaitOutcome"))]
 pub enum Turn {
-    /// The caller has the lock: its owner re-enters, or the previous holder has handed the lock off.
+    /// The caller has the lock: its owner re-enters, the previous holder has handed the lock off, or the
+    /// store has granted the lease.
     Granted(Grant, Option<Extension>),
-    /// The caller is the queue head, and asks the store.
+    /// The caller is the queue head, and asks the store. After an answer: asks anew, under another number, as
+    /// the lease was over before the answer, or the position may be.
     Head(HeadTicket),
     /// The caller is queued. Only [`enter`](super::LockEntry::enter) returns this.
     Queued(Ticket),
-    /// The waiter was not polled in time, or evicted with its owner. The caller enters anew.
+    /// The caller was not polled in time, or evicted with its owner, and enters anew. An attempt is rolled
+    /// back if the store may have it.
     Superseded,
     /// The caller may not wait and the lock is not free, or the store has refused a
     /// [shared](super::Policy::Shared) lock's queue head, whose answer the caller awaited.
@@ -197,14 +201,14 @@ impl Attempt {
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
+/// use latchwork::lock_entry::{Answer, Effects, LockEntry, Moment, Request, Rules, Turn};
 /// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
 /// # let mut effects = Effects::default();
 /// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
 /// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
 /// // Another process has the lock, and the store keeps no queue.
-/// let verdict = entry.answered(&head, attempt, Answer::Held { kept: None }, now, &mut effects);
-/// assert!(matches!(verdict, AttemptOutcome::StillWaits) && entry.is_head(&head));
+/// let turn = entry.answered(&head, attempt, Answer::Held { kept: None }, now, &mut effects);
+/// assert!(turn.is_none() && entry.is_head(&head));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -224,68 +228,6 @@ pub enum Answer {
     Unsaid,
     /// No answer came. The command may still run.
     Unanswered,
-}
-
-/// The result of an [`Answer`].
-///
-/// # Examples
-///
-/// ```
-/// # use std::time::{Duration, Instant};
-/// use latchwork::lock_entry::{Answer, AttemptOutcome, Effects, LockEntry, Moment, Request, Rules, Turn};
-/// # let (entry, now) = (LockEntry::new(Rules::default()), Moment::from(Instant::now()));
-/// # let mut effects = Effects::default();
-/// let Turn::Head(head) = entry.enter(&Request::new(1), None, now, &mut effects) else { panic!() };
-/// let attempt = entry.attempt(&head, 1, now, Duration::from_secs(30)).expect("it is the queue head");
-/// // The answer comes after the end of the lease.
-/// let (late, granted) = (now + Duration::from_secs(31), Answer::Granted { last_token: 0 });
-/// let verdict = entry.answered(&head, attempt, granted, late, &mut effects);
-/// assert!(matches!(verdict, AttemptOutcome::TooLate));
-/// assert_eq!(effects.roll_back().map(|pending_release| pending_release.number), Some(1));
-/// ```
-#[derive(Debug)]
-#[must_use = "a grant is to be given back"]
-#[doc(alias = "Verdict")]
-pub enum AttemptOutcome {
-    /// The caller has the lock.
-    Granted(Grant),
-    /// The store has refused or not answered: the caller is still the queue head. A waiter
-    /// [named](super::NextHead) with a release gets this for a grant, too, and
-    /// [polls](super::LockEntry::poll) for its turn.
-    StillWaits,
-    /// The lease is over already, or the position may be: the queue head takes another number.
-    TooLate,
-    /// The caller is no longer the queue head. The attempt is rolled back if the store may have it.
-    Superseded,
-}
-
-/// The result of giving a hold back.
-///
-/// # Examples
-///
-/// ```
-#[doc = include_str!("example.md")]
-/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
-/// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
-/// let left = entry.leave(grant, now, &mut effects);
-/// assert!(matches!(left, LeaveOutcome::Return(release) if release.number == 1));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the store may have to be told"]
-#[doc(alias = "Left")]
-pub enum LeaveOutcome {
-    /// The owner has other holds.
-    Remains,
-    /// The next waiter has the lock or competes, maybe after the answer to the effects' release.
-    Passed,
-    /// There are no waiters here, or the hold was parallel to others: the caller sends this release, and
-    /// calls [`appoint_next`](super::LockEntry::appoint_next) if the release
-    /// [`appoints`](PendingRelease::appoints).
-    Return(PendingRelease),
-    /// The hold was lost before.
-    Lost(LossReason),
-    /// The owner has no hold.
-    NotHeld,
 }
 
 /// A hold at one moment.
@@ -314,10 +256,9 @@ pub struct HoldState {
 ///
 /// ```
 #[doc = include_str!("example.md")]
-/// use latchwork::lock_entry::{LeaveOutcome, LockEntry, Request};
+/// use latchwork::lock_entry::{LockEntry, Request};
 /// let grant = take(&entry, now); // owner 1 acquires lease 1, for 30 s
-/// let left = entry.leave(grant, now, &mut effects);
-/// let LeaveOutcome::Return(release) = left else { panic!("there are no waiters") };
+/// let release = entry.leave(grant, now, &mut effects).expect("held").expect("there are no waiters");
 /// assert_eq!((release.number, release.rolls_back), (1, false));
 /// // … the client sends the release until the store answers or `release.until` has come …
 /// entry.appoint_next(0, now, &mut effects);

@@ -631,11 +631,8 @@ impl Ownership {
         // A newcomer fits the lease; a lease that is renewed anyway need not be long from the start.
         let renewed = watched && hold.renewed;
         let suffices = its.is_none() || renewed || wanted <= lease.left(now);
-        let extension = if request.fenced && token.is_none() {
-            Some(Extension::Token { number, lease: wanted })
-        } else {
-            (!suffices).then_some(Extension::Renew { number, lease: wanted })
-        };
+        let fenced = request.fenced && token.is_none();
+        let extension = (fenced || !suffices).then_some(Extension { number, lease: wanted, fenced });
         hold.renewed |= watched && its.is_none();
         (grant, extension)
     }
@@ -655,7 +652,7 @@ impl Ownership {
         let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
         for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
             hold.take_in(theirs);
-            effects.more().parallel.push(their_lease.record.to_release(false));
+            effects.release(their_lease.record.to_release(false), None);
         }
     }
 
@@ -668,7 +665,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.roll_back_too(attempt.rollback());
+            effects.release(attempt.rollback(), None);
             return None;
         }
         let phase = self.take_phase();
@@ -712,7 +709,7 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Grant> {
         if attempt.until <= now || self.closed {
-            effects.roll_back_too(attempt.rollback());
+            effects.release(attempt.rollback(), None);
             self.appoint(None, 0, now, effects);
             return None;
         }

@@ -149,41 +149,16 @@ impl Grant {
 /// let minute = Duration::from_secs(60);
 /// let entered = entry.enter(&Request::new(1).lease(minute), Some(waker.clone()), now, &mut effects);
 /// let Turn::Granted(_, Some(extension)) = entered else { panic!("owner 1 has it already") };
-/// assert_eq!(extension, Extension::Renew { number: 1, lease: minute });
+/// assert_eq!(extension, Extension { number: 1, lease: minute, fenced: false });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extension {
-    /// Make the lease last at least this long.
-    Renew {
-        /// Number of the lease.
-        number: u64,
-        /// Length of the lease from the command on.
-        lease: Duration,
-    },
-    /// Get a fencing token.
-    Token {
-        /// Number of the lease.
-        number: u64,
-        /// Least length of the new lease, from the command on.
-        lease: Duration,
-    },
-}
-
-impl Extension {
+pub struct Extension {
     /// Number of the lease.
-    pub fn number(&self) -> u64 {
-        let (Self::Renew { number, .. } | Self::Token { number, .. }) = self;
-        *number
-    }
-
-    /// Returns the same extension of another lease, after the hold has moved there.
-    #[must_use]
-    pub fn of(self, number: u64) -> Self {
-        match self {
-            Self::Renew { lease, .. } => Self::Renew { number, lease },
-            Self::Token { lease, .. } => Self::Token { number, lease },
-        }
-    }
+    pub number: u64,
+    /// Least length of the lease, from the command on.
+    pub lease: Duration,
+    /// True if the command asks for a fencing token, and so leases the name anew.
+    pub fenced: bool,
 }
 
 /// Why a hold ended before its guard gave it back.

@@ -51,12 +51,16 @@ fn appointed(entry: &LockEntry, ticket: &Ticket, now: Moment) -> HeadTicket {
     }
 }
 
+fn released(effects: &Effects) -> Option<PendingRelease> {
+    effects.releases().next().map(|(release, _)| release)
+}
+
 fn taken(entry: &LockEntry, owner: u64, now: Moment) -> Option<Grant> {
     let request = Request::new(owner);
     let attempt = Attempt::outside_of_queue(owner, &request, now, LEASE);
     let mut effects = Effects::default();
     let grant = entry.take(&request, &attempt, 0, now, &mut effects);
-    assert_eq!(effects.roll_back().map(|roll_back| roll_back.number), grant.is_none().then_some(owner));
+    assert_eq!(released(&effects).map(|roll_back| roll_back.number), grant.is_none().then_some(owner));
     grant
 }
 
@@ -88,7 +92,7 @@ fn granted_for(
 ) -> Grant {
     let attempt = entry.attempt(head, number, now, lease).expect("the queue head may ask");
     match with(|effects| entry.answered(head, attempt, Answer::Granted { last_token }, now, effects)).0 {
-        AttemptOutcome::Granted(grant) => grant,
+        Some(Turn::Granted(grant, _)) => grant,
         other => panic!("{other:?}"),
     }
 }
@@ -122,7 +126,7 @@ fn granted_waiter_is_superseded_only_after_a_missed_poll_limit() {
     assert!(entry.claim());
     let grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
     let before = now + limit - Duration::from_nanos(1);
     assert_eq!(with(|effects| entry.tick(before, effects)).1.superseded(), 0);
     assert_eq!(with(|effects| entry.tick(now + limit, effects)).1.superseded(), 1);
@@ -170,7 +174,7 @@ fn remaining_hold_ends_with_the_last_of_its_leases() {
     let inside =
         [5, 10, 10, 10].map(|part| inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now));
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
-        assert_eq!(with(|effects| entry.leave(*grant, now, effects)).0, LeaveOutcome::Remains);
+        assert_eq!(with(|effects| entry.leave(*grant, now, effects)).0, Ok(None));
     }
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
 }
@@ -183,19 +187,16 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
         let grant = inner(&entry, &Request::new(1).shared_owner().lease(LEASE / part), now);
         drop(effects_of(|effects| entry.forget(grant, now, effects)));
     }
-    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Remains);
-    assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, LeaveOutcome::Remains);
+    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, Ok(None));
+    assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, Ok(None));
     assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
 }
 
 #[test]
 fn hold_that_is_over_is_not_given_back_by_name() {
     let (entry, now, grant) = held();
-    assert_eq!(with(|effects| entry.leave_by_name(1, now + LEASE, effects)).0, LeaveOutcome::NotHeld);
-    assert_eq!(
-        with(|effects| entry.leave(grant, now + LEASE, effects)).0,
-        LeaveOutcome::Lost(LossReason::Expired)
-    );
+    assert_eq!(with(|effects| entry.leave_by_name(1, now + LEASE, effects)).0, Err(LossReason::GivenBack));
+    assert_eq!(with(|effects| entry.leave(grant, now + LEASE, effects)).0, Err(LossReason::Expired));
 }
 
 #[test]
@@ -281,20 +282,17 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
         let grant = ask(&head, 1);
         let ticket = queued(&entry, &Request::new(2), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert!(effects.pending_release().is_some(), "expected a release at the end of the tenure");
+        assert!(released(&effects).is_some(), "expected a release at the end of the tenure");
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let head = appointed(&entry, &ticket, now);
-        assert!(matches!(
-            with(|effects| entry.leave(ask(&head, 2), now, effects)).0,
-            LeaveOutcome::Return(_)
-        ));
+        assert!(matches!(with(|effects| entry.leave(ask(&head, 2), now, effects)).0, Ok(Some(_))));
         entry.note_receivers(receivers, now);
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let head = head_of(&entry, &Request::new(3), now);
         let grant = ask(&head, 3);
         let _ticket = queued(&entry, &Request::new(4), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert_eq!(effects.pending_release().is_some(), goes_back);
+        assert_eq!(released(&effects).is_some(), goes_back);
     }
 }
 
@@ -306,7 +304,7 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
         let head = head_of(&entry, &Request::new(1), now);
         let grant = granted(&entry, &head, 1, 0, now);
         let ticket = queued(&entry, &Request::new(2), now);
-        assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, LeaveOutcome::Passed);
+        assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, Ok(None));
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let head = appointed(&entry, &ticket, now);
         if finds_it_held {
@@ -316,7 +314,7 @@ fn grown_tenure_obeys_the_rules_beside_another_process() {
         let grant = granted(&entry, &head, 2, 0, now);
         let _ticket = queued(&entry, &Request::new(3), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert_eq!(effects.pending_release().is_some(), finds_it_held);
+        assert_eq!(released(&effects).is_some(), finds_it_held);
     }
 }
 
@@ -331,8 +329,8 @@ fn late_grant_is_rolled_back_with_all_attempts_of_its_number() {
     assert_eq!(brief.number(), 1);
     let granted = Answer::Granted { last_token: 0 };
     let (outcome, effects) = with(|effects| entry.answered(&head, brief, granted, now + LEASE / 10, effects));
-    assert!(matches!(outcome, AttemptOutcome::TooLate), "expected a late grant, as its lease is over");
-    let roll_back = effects.roll_back().expect("the store may have the lease");
+    assert!(matches!(outcome, Some(Turn::Head(_))), "expected a late grant, as its lease is over");
+    let roll_back = released(&effects).expect("the store may have the lease");
     assert_eq!((roll_back.number, roll_back.until), (1, now + LEASE));
     let next = entry.attempt(&head, 3, now + LEASE / 10, LEASE).expect("the queue head may ask");
     assert_eq!(next.number(), 3, "expected a new number beside the rolled-back one");
@@ -346,8 +344,8 @@ fn handed_over_beside_a_token(now: Moment) -> (LockEntry, Extension, HeadTicket,
     let (_inner, extension) = inner_that_asks(&entry, &mine.fenced(), now);
     assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     let [next, after] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
-    for left in [LeaveOutcome::Remains, LeaveOutcome::Passed] {
-        assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, left);
+    for _ in 0..2 {
+        assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, Ok(None));
     }
     let head = appointed(&entry, &next, now);
     assert!(entry.is_known_held(), "expected the store's lease to be known");
@@ -362,8 +360,8 @@ fn token_after_a_hand_off_is_less_than_all_later_tokens() {
         let (entry, extension, head, after) = handed_over_beside_a_token(now);
         let grant = granted(&entry, &head, 9, 100 + 256, now);
         assert_eq!(grant.token(), Some(1 + 100));
-        assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(token), now, effects)).0);
-        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+        assert!(with(|effects| entry.extended(extension.number, now, LEASE, Some(token), now, effects)).0);
+        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
         match told(&entry, &after, now) {
             Some(Turn::Granted(grant, None)) => assert_eq!(grant.token(), next),
             Some(Turn::Head(_)) => assert_eq!(next, None, "expected no queue head while tokens are left"),
@@ -376,9 +374,8 @@ fn token_after_a_hand_off_is_less_than_all_later_tokens() {
 fn leaving_queue_head_rolls_back_for_the_previous_holds_lease() {
     let (now, later) = (Moment::from(Instant::now()), Moment::from(Instant::now()) + LEASE / 10);
     let (entry, extension, head, _after) = handed_over_beside_a_token(now);
-    assert!(with(|effects| entry.extended(extension.number(), now, LEASE, Some(7), later, effects)).0);
-    let roll_back = effects_of(|effects| entry.abandon(&head, later, effects))
-        .roll_back()
+    assert!(with(|effects| entry.extended(extension.number, now, LEASE, Some(7), later, effects)).0);
+    let roll_back = released(&effects_of(|effects| entry.abandon(&head, later, effects)))
         .expect("the queue head has the lease");
     assert_eq!((roll_back.until, roll_back.appoints, roll_back.rolls_back), (later + LEASE, false, false));
 }
@@ -390,10 +387,7 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
     let head = head_of(&entry, &request(1).fenced(), now);
     let [second, third] = [request(2), request(3).fenced()].map(|request| queued(&entry, &request, now));
     let grant = granted(&entry, &head, 1, 256, now);
-    assert_eq!(
-        (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
-        (Some(1), LeaveOutcome::Passed)
-    );
+    assert_eq!((grant.token(), with(|effects| entry.leave(grant, now, effects)).0), (Some(1), Ok(None)));
     let Some(Turn::Granted(outer, None)) = told(&entry, &second, now) else {
         panic!("expected the grant for the waiter")
     };
@@ -401,9 +395,9 @@ fn holds_inside_of_a_hold_share_a_token_of_the_lease_in_hand() {
         .map(|request| inner(&entry, &request, now));
     assert_eq!(inside.map(|grant| grant.token()), [None, Some(2), Some(2), None]);
     for grant in inside {
-        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Remains);
+        assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
     }
-    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, Ok(None));
     let Some(Turn::Granted(grant, None)) = told(&entry, &third, now) else {
         panic!("expected the grant for the waiter")
     };
@@ -418,20 +412,17 @@ fn last_token_that_was_reserved_is_passed_on_without_a_question() {
     let [second, third] = [second, third].map(|request| queued(&entry, &request, now));
     let attempt = entry.attempt(&head, 1, now, LEASE).expect("the queue head may ask");
     let last = attempt.tokens();
-    let AttemptOutcome::Granted(grant) =
+    let Some(Turn::Granted(grant, _)) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, now, effects)).0
     else {
         panic!("expected the grant")
     };
     assert!(last > 2 && grant.token() == Some(1));
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
     let Some(Turn::Granted(grant, None)) = told(&entry, &second, now) else {
         panic!("expected the grant for the waiter")
     };
-    assert_eq!(
-        (grant.token(), with(|effects| entry.leave(grant, now, effects)).0),
-        (Some(2), LeaveOutcome::Passed)
-    );
+    assert_eq!((grant.token(), with(|effects| entry.leave(grant, now, effects)).0), (Some(2), Ok(None)));
     assert!(
         matches!(told(&entry, &third, now), Some(Turn::Head(_))),
         "expected a queue head, as no token is left"
@@ -446,8 +437,8 @@ fn lease_beside_a_token_request_is_rolled_back_for_the_latter() {
     let later = now + LEASE / 2;
     let (inner, extension) = inner_that_asks(&entry, &mine.fenced(), later);
     assert_eq!(with(|effects| entry.extending(extension, later, effects)).0, Some(LEASE));
-    assert_eq!(with(|effects| entry.leave(inner, later, effects)).0, LeaveOutcome::Remains);
-    let LeaveOutcome::Return(release) = with(|effects| entry.leave(outer, later, effects)).0 else {
+    assert_eq!(with(|effects| entry.leave(inner, later, effects)).0, Ok(None));
+    let Ok(Some(release)) = with(|effects| entry.leave(outer, later, effects)).0 else {
         panic!("expected a release, as no task waits")
     };
     assert_eq!((release.until, release.rolls_back), (later + LEASE, true));
@@ -462,7 +453,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let grant = taken(&entry, 1, now).expect("the entry is open");
     let ticket = queued(&entry, &Request::new(2), now);
     let later = now + LEASE / 4 * 3;
-    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, Ok(None));
     let head = appointed(&entry, &ticket, later);
     assert!(head.steps() == 0, "expected no back-off, as no other client can have the lock");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
@@ -492,7 +483,7 @@ fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
         let attempt = entry.attempt(&head, 1, sent, LEASE).expect("the queue head may ask");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
-            AttemptOutcome::Granted(_)
+            Some(Turn::Granted(_, _))
         ));
         entry
     };
@@ -502,7 +493,7 @@ fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
         let attempt = entry.attempt(&head, 9, sent, LEASE).expect("the queue head may ask");
         assert!(matches!(
             with(|effects| entry.answered(&head, attempt, granted, answered, effects)).0,
-            AttemptOutcome::Granted(_)
+            Some(Turn::Granted(_, _))
         ));
         entry
     };
@@ -520,7 +511,7 @@ fn locally_expired_lease_is_released_as_the_store_may_keep_it() {
     for entry in [claims(), adopts(), competes(), goes_on(), renews(false), renews(true)] {
         let waits = entry.waiters() > 0;
         let effects = with(|effects| entry.tick(sent + LEASE, effects)).1;
-        let release = effects.pending_release().or(effects.more_pending_releases().first().copied());
+        let release = released(&effects);
         let release = release.map(|release| (release.until, release.appoints));
         assert_eq!(release, Some((answered + LEASE, waits)));
     }
@@ -532,7 +523,7 @@ fn expired_lease_acquired_beside_the_queue_is_rolled_back() {
     let request = Request::new(1);
     let attempt = Attempt::outside_of_queue(1, &request, now, LEASE);
     let (grant, effects) = with(|effects| entry.adopt(&request, attempt, 0, now + LEASE, effects));
-    assert_eq!((grant, effects.roll_back().map(|roll_back| roll_back.number)), (None, Some(1)));
+    assert_eq!((grant, released(&effects).map(|roll_back| roll_back.number)), (None, Some(1)));
 }
 
 #[test]
@@ -554,7 +545,7 @@ fn entry_stays_in_use_during_a_hold_acquired_beside_the_queue() {
     let grant =
         with(|effects| entry.adopt(&request, attempt, 0, now, effects)).0.expect("the lease is not over");
     assert!(!entry.is_idle() && !entry.claim());
-    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, Ok(Some(_))));
     assert!(entry.is_idle() && entry.claim());
 }
 
@@ -577,8 +568,7 @@ fn refused_head_rolls_back_while_an_earlier_command_may_run() {
     let attempt = entry.attempt(&head, 9, now, LEASE / 10).expect("the queue head may ask");
     assert_eq!((attempt.number(), attempt.tokens()), (1, 256));
     let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-    let roll_back = effects_of(|effects| entry.abandon(&head, now, effects))
-        .roll_back()
+    let roll_back = released(&effects_of(|effects| entry.abandon(&head, now, effects)))
         .expect("the store may have the lease");
     assert_eq!((roll_back.number, roll_back.until, roll_back.rolls_back), (1, now + LEASE, true));
 }
@@ -599,7 +589,7 @@ fn hold_inside_of_a_hold_has_the_greatest_token_that_was_heard() {
         assert!(with(|effects| entry.extending(extension, now, effects)).0.is_some());
     }
     for token in [8, 7] {
-        assert!(with(|effects| entry.extended(first.number(), now, LEASE, Some(token), now, effects)).0);
+        assert!(with(|effects| entry.extended(first.number, now, LEASE, Some(token), now, effects)).0);
     }
     let inner = inner(&entry, &mine.fenced(), now);
     assert_eq!(inner.token(), Some(8));
@@ -649,8 +639,9 @@ fn named() -> (LockEntry, Moment, Ticket, NextHead) {
     let grant = granted(&entry, &head, 1, 0, now);
     let [ticket, _behind] = [2, 3].map(|owner| queued(&entry, &Request::new(owner).fenced(), now));
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
-    assert_eq!(left, LeaveOutcome::Passed);
-    let next = effects.next().expect("the oldest waiter");
+    assert_eq!(left, Ok(None));
+    let (_, next) = effects.releases().next().expect("the lease goes back");
+    let next = next.expect("the oldest waiter");
     assert!(told(&entry, &ticket, now).is_none());
     (entry, now, ticket, next)
 }
@@ -703,12 +694,12 @@ fn token_without_a_read_answer_is_rolled_back_after_the_release() {
     let grant = granted(&entry, &head, 1, 0, now);
     let roll_back = PendingRelease { number: 1, until: now + LEASE, appoints: false, rolls_back: true };
     assert_eq!(
-        effects_of(|effects| entry.unread(roll_back, effects)).roll_back(),
+        released(&effects_of(|effects| entry.unread(roll_back, effects))),
         None,
         "expected no rollback beside the hold, which is released in the end"
     );
-    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
-    assert_eq!(effects_of(|effects| entry.unread(roll_back, effects)).roll_back(), Some(roll_back));
+    assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, Ok(Some(_))));
+    assert_eq!(released(&effects_of(|effects| entry.unread(roll_back, effects))), Some(roll_back));
 }
 
 fn asks(
@@ -717,7 +708,7 @@ fn asks(
     fresh: u64,
     (sent, heard): (Moment, Moment),
     answer: Answer,
-) -> (u64, AttemptOutcome, Effects) {
+) -> (u64, Option<Turn>, Effects) {
     let attempt = entry.attempt(head, fresh, sent, LEASE).expect("the queue head may ask");
     let (outcome, effects) = with(|effects| entry.answered(head, attempt, answer, heard, effects));
     (attempt.number(), outcome, effects)
@@ -728,8 +719,8 @@ fn position_that_is_renewed_in_time_is_kept_for_ever() {
     let (entry, mut now, head) = competes_by_position(&Request::new(1));
     for fresh in 1..5 {
         let (number, outcome, effects) = asks(&entry, &head, fresh, (now, now), HAS_POSITION);
-        assert!(matches!(outcome, AttemptOutcome::StillWaits), "{outcome:?}");
-        assert_eq!((number, effects.roll_back()), (1, None), "expected the position to be kept");
+        assert!(outcome.is_none(), "{outcome:?}");
+        assert_eq!((number, released(&effects)), (1, None), "expected the position to be kept");
         now = now + POSITION / 2;
     }
 }
@@ -740,8 +731,8 @@ fn position_of_a_first_attempt_is_kept_despite_a_late_answer() {
     let (entry, now, head) = competes_by_position(&Request::new(1));
     let late = now + POSITION * 2;
     let (_, outcome, effects) = asks(&entry, &head, 1, (now, late), HAS_POSITION);
-    assert!(matches!(outcome, AttemptOutcome::StillWaits), "{outcome:?}");
-    assert_eq!(effects.roll_back(), None, "expected the position to be kept");
+    assert!(outcome.is_none(), "{outcome:?}");
+    assert_eq!(released(&effects), None, "expected the position to be kept");
     assert_eq!(asks(&entry, &head, 2, (late, late), Answer::Unsaid).0, 1);
 }
 
@@ -759,7 +750,7 @@ fn head_granted_unasked_holds_until_its_known_position_ends() {
             .expect("expected the waiter's turn");
         let since = if is_answered { second } else { now };
         assert_eq!(entry.state_of(&grant, heard).map(|hold| hold.ends), Ok(since + POSITION));
-        let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, heard, effects)).0 else {
+        let Ok(Some(release)) = with(|effects| entry.leave(grant, heard, effects)).0 else {
             panic!("expected a release, as no task waits")
         };
         assert_eq!((release.number, release.until), (1, second + LEASE));
@@ -780,7 +771,7 @@ fn message_grants_nothing_without_a_lasting_sufficient_position() {
         let (entry, now, head) = competes_by_position(&request);
         let _ = asks(&entry, &head, 1, (now, now), HAS_POSITION);
         let (grant, effects) = with(|effects| entry.granted_by_message(&head, number, now + after, effects));
-        assert_eq!((grant, effects.roll_back()), (None, None), "{request:?}");
+        assert_eq!((grant, released(&effects)), (None, None), "{request:?}");
         let attempt = entry.attempt(&head, 2, now + after, LEASE);
         assert_eq!(attempt.map(|attempt| attempt.number()), Some(1), "{request:?}");
     }
@@ -825,7 +816,7 @@ fn sharer_with_a_lease_of_its_own_has_all_of_it_or_asks_itself() {
     let answered = now + Duration::from_secs(2);
     let (outcome, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered, effects));
-    assert!(matches!(outcome, AttemptOutcome::Granted(_)), "{outcome:?}");
+    assert!(matches!(outcome, Some(Turn::Granted(_, _))), "{outcome:?}");
     for suffices in [before, brief] {
         let told = told(&entry, &suffices, answered);
         assert!(matches!(told, Some(Turn::Granted(_, None))), "{told:?}");
@@ -839,7 +830,7 @@ fn returning_owner_acquires_at_the_end_of_the_tenure() {
     let head = head_of(&entry, &Request::new(1), now);
     let _first = granted(&entry, &head, 1, 0, now);
     let joins = |now| inner(&entry, &Request::new(2).shared_owner(), now);
-    assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, LeaveOutcome::Remains);
+    assert_eq!(with(|effects| entry.leave(joins(now), now, effects)).0, Ok(None));
     let (_outer, _inner) = (joins(now), joins(now + Duration::from_secs(1)));
     assert_eq!(entry.holds_of(2, now), [(1, 2)]);
 }
@@ -859,8 +850,8 @@ fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     let attempt = entry.attempt(&head, 3, later, LEASE).expect("the queue head may ask");
     let (outcome, effects) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later, effects));
-    let AttemptOutcome::Granted(third) = outcome else { panic!("expected the grant") };
-    let [gathered] = effects.more_pending_releases() else { panic!("their lease is left at the store") };
+    let Some(Turn::Granted(third, _)) = outcome else { panic!("expected the grant") };
+    let gathered = released(&effects).expect("their lease is left at the store");
     assert_eq!((gathered.number, gathered.appoints), (1, false));
     let fourth = inner(&entry, &request(4), later);
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
@@ -875,7 +866,7 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
     let grant = granted(&entry, &head, 1, 0, now);
     let later = now + Duration::from_secs(1);
     let Turn::Head(_) = enter(&entry, 2, later) else { panic!("the tenure is not over") };
-    let LeaveOutcome::Return(release) = with(|effects| entry.leave(grant, later, effects)).0 else {
+    let Ok(Some(release)) = with(|effects| entry.leave(grant, later, effects)).0 else {
         panic!("expected a release by the last hold")
     };
     assert_eq!((release.number, release.appoints), (1, false));
@@ -892,8 +883,8 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
         let entered =
             with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), now, effects)).0;
         assert!(
-            matches!(entered, Turn::Granted(_, Some(Extension::Renew { number: its, lease }))
-                if (its, lease) == (number, LEASE)),
+            matches!(entered, Turn::Granted(_, Some(extension))
+                if extension == Extension { number, lease: LEASE, fenced: false }),
             "{entered:?}"
         );
     };
@@ -993,7 +984,7 @@ fn waker_of_a_queue_head_is_dropped_when_the_entry_is_free() {
             entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now + LEASE, effects)
         })
         .0;
-        assert!(matches!(told, AttemptOutcome::TooLate));
+        assert!(matches!(told, Some(Turn::Head(_))));
         drop(effects_of(|effects| entry.abandon(head, now, effects)));
     };
     let none = |_: &LockEntry, _: &HeadTicket, _| {};
@@ -1026,8 +1017,7 @@ fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
         (head, entry.attempt(&head, 7, now, LEASE).expect("the queue head may ask"))
     };
     let may_run_again = |entry: &LockEntry, attempt: &Attempt| {
-        effects_of(|effects| entry.may_run_again(attempt.rollback(), effects))
-            .roll_back()
+        released(&effects_of(|effects| entry.may_run_again(attempt.rollback(), effects)))
             .map(|roll_back| roll_back.number)
     };
     let (entry, now) = idle();
@@ -1035,9 +1025,7 @@ fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
     assert_eq!(may_run_again(&entry, &attempt), None, "expected no rollback of an attempt in flight");
     drop(with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects)));
     assert_eq!(
-        effects_of(|effects| entry.abandon(&head, now, effects))
-            .roll_back()
-            .map(|roll_back| roll_back.number),
+        released(&effects_of(|effects| entry.abandon(&head, now, effects))).map(|roll_back| roll_back.number),
         Some(7)
     );
     assert_eq!(may_run_again(&entry, &attempt), Some(7), "expected a rollback for the departed waiter");
@@ -1048,7 +1036,7 @@ fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
         if !beside_the_queue {
             drop(effects_of(|effects| entry.may_run_again(attempt.rollback(), effects)));
         }
-        let AttemptOutcome::Granted(grant) =
+        let Some(Turn::Granted(grant, _)) =
             with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0
         else {
             panic!("expected the grant by the store")
@@ -1058,8 +1046,8 @@ fn attempt_that_may_run_again_is_rolled_back_after_any_answer() {
         }
         let (left, effects) = with(|effects| entry.leave(grant, given_back, effects));
         let release = match left {
-            LeaveOutcome::Return(release) => Some(release),
-            _ => effects.pending_release(),
+            Ok(Some(release)) => Some(release),
+            _ => released(&effects),
         };
         assert!(release.is_some_and(|release| release.number == 7 && release.rolls_back), "{left:?}");
     }
@@ -1089,17 +1077,16 @@ fn effects_of_several_events_name_each_release() {
     let first = granted(&entry, &head, 1, 0, now);
     let [second, _third] = [2, 3].map(|owner| queued(&entry, &Request::new(owner), now));
     let mut effects = Effects::default();
-    assert_eq!(entry.leave(first, now, &mut effects), LeaveOutcome::Passed);
+    assert_eq!(entry.leave(first, now, &mut effects), Ok(None));
     entry.appoint_next(0, now, &mut effects);
     let Some(Turn::Head(head)) = entry.poll(&second, Waker::noop(), now, &mut effects) else {
         panic!("expected the waiter's turn")
     };
     let second = granted(&entry, &head, 2, 0, now);
-    assert_eq!(entry.leave(second, now, &mut effects), LeaveOutcome::Passed);
-    let releases = effects.pending_release().into_iter().chain(effects.more_pending_releases().to_vec());
+    assert_eq!(entry.leave(second, now, &mut effects), Ok(None));
     assert_eq!(
-        releases.map(|release| release.number).collect::<Vec<_>>(),
-        [2, 1],
+        effects.releases().map(|(release, _)| release.number).collect::<Vec<_>>(),
+        [1, 2],
         "expected releases of both leases"
     );
 }

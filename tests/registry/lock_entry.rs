@@ -7,8 +7,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LockEntry,
-    LossReason, Moment, Policy, Request, Rules, Ticket, Turn,
+    Answer, Attempt, Effects, Extension, Grant, HeadTicket, LockEntry, LossReason, Moment, PendingRelease,
+    Policy, Request, Rules, Ticket, Turn,
 };
 use latchwork_testkit::Bell;
 
@@ -23,6 +23,10 @@ fn head(entry: &LockEntry, request: &Request, now: Moment) -> HeadTicket {
     }
 }
 
+fn released(effects: &Effects) -> Option<PendingRelease> {
+    effects.releases().next().map(|(release, _)| release)
+}
+
 fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
     match with(|effects| entry.enter(request, noop(), now, effects)).0 {
         Turn::Queued(ticket) => ticket,
@@ -33,7 +37,7 @@ fn queued(entry: &LockEntry, request: &Request, now: Moment) -> Ticket {
 /// The store grants what the queue head asked for.
 fn answered(entry: &LockEntry, head: &HeadTicket, attempt: Attempt, now: Moment) -> Grant {
     match with(|effects| entry.answered(head, attempt, Answer::Granted { last_token: 0 }, now, effects)).0 {
-        AttemptOutcome::Granted(grant) => grant,
+        Some(Turn::Granted(grant, _)) => grant,
         told => panic!("{told:?}"),
     }
 }
@@ -67,8 +71,8 @@ fn tenures<const LEASES: usize>(refused: bool, heard: [usize; LEASES]) -> [u128;
             let ticket = queued(&entry, &request, now);
             now = now + TURN;
             let (left, effects) = with(|effects| entry.leave(grant, now, effects));
-            assert_eq!(left, LeaveOutcome::Passed);
-            if effects.pending_release().is_some() {
+            assert_eq!(left, Ok(None));
+            if released(&effects).is_some() {
                 drop(effects_of(|effects| entry.appoint_next(heard, now, effects)));
             }
             match with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0 {
@@ -111,7 +115,7 @@ fn back_offs<const LEASES: usize>(heard: [usize; LEASES], after: Duration) -> [D
         number += 1;
         let attempt = entry.attempt(&head, number, now, lease).unwrap();
         let grant = answered(&entry, &head, attempt, now);
-        assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Return(_)));
+        assert!(matches!(with(|effects| entry.leave(grant, now, effects)).0, Ok(Some(_))));
         entry.note_receivers(heard, now);
         drop(effects_of(|effects| entry.appoint_next(heard, now, effects)));
         now = now + after;
@@ -154,7 +158,7 @@ fn waker_that_panics_keeps_no_other_waiter_of_its_owner_asleep() {
         ticket
     });
     let (left, effects) = with(|effects| entry.leave(grant, now, effects));
-    assert_eq!(left, LeaveOutcome::Passed);
+    assert_eq!(left, Ok(None));
     drop(effects);
     assert_eq!(bell.rung(), waiters.len(), "expected the wake-up of all waiters");
 }
@@ -175,7 +179,7 @@ fn hundreds(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> 
                 let (verdict, _) = with(|effects| {
                     entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)
                 });
-                assert!(matches!(verdict, AttemptOutcome::Granted(_)), "{verdict:?}");
+                assert!(matches!(verdict, Some(Turn::Granted(_, _))), "{verdict:?}");
             }
             entered => panic!("{entered:?}"),
         }
@@ -232,12 +236,9 @@ fn hold_that_is_lost_is_lost_though_its_guard_is_forgotten_then() {
     let over = now + limit;
     assert_eq!(entry.state_of(&grant, over).unwrap_err(), LossReason::HeldTooLong);
     let effects = effects_of(|effects| entry.forget(grant, over, effects));
+    assert!(released(&effects).is_some(), "expected a pending release, as the store has the lease still");
     assert!(
-        effects.pending_release().is_some(),
-        "expected a pending release, as the store has the lease still"
-    );
-    assert!(
-        matches!(with(|effects| entry.leave_by_name(1, over, effects)).0, LeaveOutcome::NotHeld),
+        matches!(with(|effects| entry.leave_by_name(1, over, effects)).0, Err(LossReason::GivenBack)),
         "expected no hold to leave by name"
     );
 }
@@ -249,14 +250,15 @@ fn late_answer_does_not_revive_an_ended_hold() {
     let now = Moment::from(Instant::now());
     let own = Request::new(1).lease(LEASE);
     let mut grant = granted(&entry, &own, now, LEASE);
-    let (extent, _) =
-        with(|effects| entry.extending(Extension::Renew { number: 1, lease: LEASE * 60 }, now, effects));
+    let (extent, _) = with(|effects| {
+        entry.extending(Extension { number: 1, lease: LEASE * 60, fenced: false }, now, effects)
+    });
     let late = now + LEASE * 2;
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
     let (in_hand, effects) = with(|effects| entry.extended(1, now, extent.unwrap(), None, late, effects));
     assert!(!in_hand);
     assert_eq!(effects.lost(), Some(LossReason::Expired));
-    assert_eq!(effects.pending_release().map(|pending_release| pending_release.number), Some(1));
+    assert_eq!(released(&effects).map(|pending_release| pending_release.number), Some(1));
     drop(effects);
     entry.prolong(&mut grant, now + LEASE * 60, late);
     assert_eq!(entry.state_of(&grant, late), Err(LossReason::Expired));
@@ -267,11 +269,11 @@ fn late_answer_does_not_revive_an_ended_hold() {
 fn heir(entry: &LockEntry, sent: Moment) -> (HeadTicket, Attempt) {
     let grant = granted(entry, &Request::new(1), sent, LEASE);
     let ticket = queued(entry, &Request::new(2).lease(LEASE * 2), sent);
-    let extension = Extension::Renew { number: 1, lease: LEASE * 3 / 2 };
+    let extension = Extension { number: 1, lease: LEASE * 3 / 2, fenced: false };
     let (extent, _) = with(|effects| entry.extending(extension, sent, effects));
     assert_eq!(extent, Some(LEASE * 3 / 2));
     let later = sent + Duration::from_millis(1);
-    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, Ok(None));
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), later, effects)).0;
     let Some(Turn::Head(head)) = told else { panic!("{told:?}") };
     let attempt = entry.attempt(&head, 2, later, LEASE * 2).unwrap();
@@ -309,13 +311,13 @@ fn vanished_hold_by_a_message_removes_its_number_from_the_queue() {
     let attempt = entry.attempt(&head, 1, sent, LEASE).unwrap();
     let (verdict, _) =
         with(|effects| entry.answered(&head, attempt, Answer::Held { kept: Some(kept) }, sent, effects));
-    assert!(matches!(verdict, AttemptOutcome::StillWaits), "{verdict:?}");
+    assert!(verdict.is_none(), "{verdict:?}");
     let later = sent + Duration::from_millis(2);
     let (granted, _) = with(|effects| entry.granted_by_message(&head, 1, later, effects));
     let grant = granted.expect("a message says so");
     let (lost, effects) = with(|effects| entry.gone(1, later, later, effects));
     assert!(lost && entry.state_of(&grant, later) == Err(LossReason::Gone));
-    let undone = effects.pending_release().expect("the store may have its number in the queue");
+    let undone = released(&effects).expect("the store may have its number in the queue");
     assert!(undone.number == 1 && undone.rolls_back);
 }
 
@@ -337,15 +339,12 @@ fn grant_of_another_entry_is_one_that_is_over() {
     assert_eq!(entry.state_of(&other, now), Err(LossReason::GivenBack));
     entry.prolong(&mut other, ends + LEASE, now);
     assert_eq!((other.ends(), entry.holds_end(now)), (ends, Some(ends)));
-    assert_eq!(with(|effects| entry.leave(other, now, effects)).0, LeaveOutcome::Lost(LossReason::GivenBack));
+    assert_eq!(with(|effects| entry.leave(other, now, effects)).0, Err(LossReason::GivenBack));
     let [_, (_, other, _)] = twins(now);
     drop(effects_of(|effects| entry.forget(other, now, effects)));
     assert!(!entry.is_forgotten() && entry.holder(now) == Some((1, 1)));
     entry.prolong(&mut grant, ends + LEASE, now);
-    assert_eq!(
-        (grant.ends(), with(|effects| entry.leave(grant, now, effects)).0),
-        (ends + LEASE, LeaveOutcome::Passed)
-    );
+    assert_eq!((grant.ends(), with(|effects| entry.leave(grant, now, effects)).0), (ends + LEASE, Ok(None)));
 }
 
 #[test]
@@ -358,7 +357,7 @@ fn ticket_of_another_entry_is_one_that_was_superseded() {
     ));
     drop(effects_of(|effects| entry.cancel(ticket, now, effects)));
     assert_eq!(entry.waiters(), 1);
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
 
     let [(entry, head), (_, other)] = [(); 2].map(|()| {
         let entry = LockEntry::new(Rules::default());
@@ -392,13 +391,13 @@ fn store_may_grant_the_greatest_token() {
     let head = head(&entry, &fenced(1), now);
     let attempt = entry.attempt(&head, 1, now, LEASE).unwrap();
     let last = Answer::Granted { last_token: u64::MAX };
-    let AttemptOutcome::Granted(grant) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
+    let Some(Turn::Granted(grant, _)) = with(|effects| entry.answered(&head, attempt, last, now, effects)).0
     else {
         panic!()
     };
     assert_eq!(grant.token(), Some(u64::MAX));
     let ticket = queued(&entry, &fenced(2), now);
-    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, LeaveOutcome::Passed);
+    assert_eq!(with(|effects| entry.leave(grant, now, effects)).0, Ok(None));
     let told = with(|effects| entry.poll(&ticket, Waker::noop(), now, effects)).0;
     assert!(
         matches!(told, Some(Turn::Head(_))),

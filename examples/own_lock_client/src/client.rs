@@ -8,8 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchwork::lock_entry::{
-    Answer, AttemptOutcome, Effects, Grant, HeadTicket, LeaveOutcome, LockEntry, Moment, PendingRelease,
-    Policy, Request, Rules, Turn,
+    Answer, Effects, Grant, HeadTicket, LockEntry, Moment, PendingRelease, Policy, Request, Rules, Turn,
 };
 use tokio::sync::Notify;
 
@@ -89,9 +88,9 @@ impl Client {
                 Some(_) => Answer::Held { kept: None },
             };
             match self.event(|entry, effects| entry.answered(head, attempt, answer, now(), effects)) {
-                AttemptOutcome::Granted(grant) => return Some(grant),
-                AttemptOutcome::Superseded => return None,
-                AttemptOutcome::TooLate | AttemptOutcome::StillWaits => {}
+                Some(Turn::Granted(grant, _)) => return Some(grant),
+                None | Some(Turn::Head(_)) => {}
+                Some(_) => return None,
             }
             // Sleeps until a message arrives, or the lease expires.
             if let Some(left) = held
@@ -104,17 +103,16 @@ impl Client {
 
     pub(crate) fn unlock(&self, grant: Grant) {
         match self.event(|entry, effects| entry.leave(grant, now(), effects)) {
-            LeaveOutcome::Remains | LeaveOutcome::Passed => {}
-            LeaveOutcome::Return(pending_release) => self.pending_release(pending_release),
-            LeaveOutcome::Lost(reason) => panic!("it is not taken away: {reason}"),
-            LeaveOutcome::NotHeld => unreachable!("only said of an owner's name"),
+            Ok(None) => {}
+            Ok(Some(release)) => self.release(release),
+            Err(reason) => panic!("it is not taken away: {reason}"),
         }
     }
 
     /// With a real store, a task of its own would repeat the command until the store answers.
-    fn pending_release(&self, pending_release: PendingRelease) {
-        let heard = self.store.release(self.id, pending_release.number);
-        if pending_release.appoints {
+    fn release(&self, release: PendingRelease) {
+        let heard = self.store.release(self.id, release.number);
+        if release.appoints {
             self.event(|entry, effects| entry.appoint_next(heard, now(), effects));
         } else {
             self.entry.note_receivers(heard, now());
@@ -143,9 +141,7 @@ impl Client {
     fn event<T>(&self, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let outcome = event(&self.entry, &mut effects);
-        for pending_release in [effects.pending_release(), effects.roll_back()].into_iter().flatten() {
-            self.pending_release(pending_release);
-        }
+        effects.releases().for_each(|(release, _)| self.release(release));
         if effects.wakes_sleepers() {
             self.entry.latch().release_all();
         }

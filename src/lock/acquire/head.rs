@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, Grant, HeadTicket, Moment, Request};
+use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Turn};
 
 use super::waiting::Waiting;
 use super::{AcquireParams, End};
@@ -135,12 +135,11 @@ impl<'a> Head<'a> {
             let asked =
                 entry.context.until(give_up, pin!(as_head(entry, &ticket, pin!(self.ask(now, None))))).await;
             let Some(asked) = asked else { return Ok(End::Unanswered) };
-            match asked.unwrap_or(Ok((AttemptOutcome::Superseded, now))) {
-                Ok((AttemptOutcome::Granted(grant), at)) => return Ok(self.granted(grant, at)),
-                Ok((AttemptOutcome::Superseded, _)) => return Ok(End::Superseded),
-                Ok((AttemptOutcome::StillWaits, _)) if !may_wait => return Ok(End::Held),
-                Ok((AttemptOutcome::TooLate, _)) if !may_wait => return Ok(End::Unanswered),
-                Ok((AttemptOutcome::StillWaits | AttemptOutcome::TooLate, _)) => {}
+            match asked.unwrap_or(Ok((Some(Turn::Superseded), now))) {
+                Ok((Some(Turn::Granted(grant, _)), at)) => return Ok(self.granted(grant, at)),
+                Ok((None | Some(Turn::Head(_)), _)) if may_wait => {}
+                Ok((None | Some(Turn::Head(_)), _)) => return self.time_over(),
+                Ok((Some(_), _)) => return Ok(End::Superseded),
                 Err(error) if may_wait && patient && may_pass(&error) => self.says = Some(Err(error)),
                 Err(error) => return Err(error),
             }
@@ -171,10 +170,10 @@ impl<'a> Head<'a> {
         &mut self,
         sent: Moment,
         listening: Option<&Listening>,
-    ) -> Result<(AttemptOutcome, Moment), LockError> {
+    ) -> Result<(Option<Turn>, Moment), LockError> {
         let (entry, ticket) = (self.wanted.entry, self.ticket);
         let Some(attempt) = entry.attempt(&ticket, &self.request, sent) else {
-            return Ok((AttemptOutcome::Superseded, sent));
+            return Ok((Some(Turn::Superseded), sent));
         };
         self.number = Some(attempt.number());
         if let Some(listening) = listening {
@@ -206,7 +205,7 @@ impl<'a> Head<'a> {
         asked: &AcquireRequest,
         outcome: Result<AcquireOutcome, Failed>,
         now: Moment,
-    ) -> Result<AttemptOutcome, LockError> {
+    ) -> Result<Option<Turn>, LockError> {
         let entry = self.wanted.entry;
         let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
         if may_run_yet && outcome.is_ok() {
@@ -231,12 +230,12 @@ impl<'a> Head<'a> {
                 return Err(entry.context.failed(&entry.name, error));
             }
         };
-        let verdict = entry.event(|engine, effects| {
-            let verdict = engine.answered(&self.ticket, attempt, answer, now, effects);
-            self.has_lock = matches!(verdict, AttemptOutcome::Granted(_));
-            verdict
+        let turn = entry.event(|engine, effects| {
+            let turn = engine.answered(&self.ticket, attempt, answer, now, effects);
+            self.has_lock = matches!(turn, Some(Turn::Granted(..)));
+            turn
         });
-        if let (AttemptOutcome::TooLate, Answer::Granted { .. }) = (&verdict, answer) {
+        if let (Some(Turn::Head(_)), Answer::Granted { .. }) = (&turn, answer) {
             // Further attempts would take as long, and all waiters of this process queue behind this head.
             if !self.request.is_watched() {
                 return Err(LockError::Lease(LeaseError::OverBeforeAnswer));
@@ -244,7 +243,7 @@ impl<'a> Head<'a> {
             // The store has answered, so the store is back in reach.
             self.says.take_if(|says| says.is_err());
         }
-        Ok(verdict)
+        Ok(turn)
     }
 
     /// Takes a lock that a message has granted; a lease of the caller's own, or a token, takes a question.

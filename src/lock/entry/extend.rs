@@ -21,13 +21,10 @@ impl Entry {
     ) -> Result<Option<u64>, LockError> {
         let (mut extension, mut is_repeated) = (extension, false);
         loop {
-            let number = extension.number();
             // The token command would begin a lost lease anew, and its holder would not hear of the loss.
-            let lasts = match extension {
-                Extension::Token { number, lease } => {
-                    self.extend_once(Extension::Renew { number, lease }, is_repeated).await?
-                }
-                Extension::Renew { .. } => Ok(None),
+            let lasts = match extension.fenced {
+                true => self.extend_once(Extension { fenced: false, ..extension }, is_repeated).await?,
+                false => Ok(None),
             };
             let extended = match lasts {
                 Ok(_) => self.extend_once(extension, is_repeated).await?,
@@ -39,7 +36,7 @@ impl Entry {
             };
             match self.engine.state_of(grant, self.now()) {
                 // A shared hold may have moved to another lease meanwhile.
-                Ok(hold) if hold.number != number => extension = extension.of(hold.number),
+                Ok(hold) if hold.number != extension.number => extension.number = hold.number,
                 // A token command that was sent after this one has begun the lease anew.
                 Ok(_) if !is_repeated => is_repeated = true,
                 Ok(_) => return Err(LockError::lost(&self.name, owner, reason)),
@@ -54,20 +51,20 @@ impl Entry {
         extension: Extension,
         is_repeated: bool,
     ) -> Result<Result<Option<u64>, LossReason>, LockError> {
-        let (context, sent, number) = (&self.context, self.now(), extension.number());
+        let (context, sent, number) = (&self.context, self.now(), extension.number);
         // Recorded before sending: unanswered, the command may still keep the lease for this long.
         let lease = self.event(|engine, effects| engine.extending(extension, sent, effects));
         let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
         let id = context.lease_id(number);
         // The command may begin a lease anew that was given back meanwhile.
         let roll_back = PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
-        let answer = match extension {
-            Extension::Renew { .. } => {
+        let answer = match extension.fenced {
+            false => {
                 let key = LeaseKey { name: self.name.clone(), id };
                 let renewed = context.store.renew(self.mode, std::slice::from_ref(&key), lease).await;
                 renewed.map(|renewed| (renewed.first() == Some(&true), None))
             }
-            Extension::Token { .. } => {
+            true => {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
                 let answer = read_or(self.acquire(&asked), || self.unread(roll_back)).await;
                 match (&answer, self.may_run_yet(&asked.id, &answer)) {

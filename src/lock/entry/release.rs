@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use crate::lock_entry::{Answer, Attempt, AttemptOutcome, HeadTicket, Moment, NextHead, PendingRelease};
+use crate::lock_entry::{Answer, Attempt, HeadTicket, Moment, NextHead, PendingRelease, Turn};
 
 use super::{Entry, OnDrop};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
@@ -286,7 +286,7 @@ impl Release {
             let _before = mem::replace(&mut *entry.rare().named_listening.lock(), listening.take());
         }
         entry.event(|engine, effects| match engine.answered(&head, attempt, answer, now, effects) {
-            AttemptOutcome::Superseded => entry.take_kept(),
+            Some(Turn::Superseded) => entry.take_kept(),
             _ => None,
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::{Effects, NextHead};
-use super::super::outcome::{Answer, Attempt, AttemptOutcome, HeadTicket, PendingRelease};
+use super::super::outcome::{Answer, Attempt, HeadTicket, PendingRelease, Turn};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, Request};
 use super::{Ownership, Phase, Rules, StoreLease, StoreRecord};
@@ -138,14 +138,14 @@ impl Ownership {
         let number = roll_back.number;
         match self.record_of(number) {
             Some(record) => record.count_unanswered(),
-            None => effects.roll_back_too(roll_back),
+            None => effects.release(roll_back, None),
         }
     }
 
     pub(in crate::lock_entry) fn unread(&mut self, roll_back: PendingRelease, effects: &mut Effects) {
         let number = roll_back.number;
         if self.record_of(number).is_none() {
-            effects.roll_back_too(roll_back);
+            effects.release(roll_back, None);
         }
     }
 
@@ -228,13 +228,14 @@ impl Ownership {
         answer: Answer,
         now: Moment,
         effects: &mut Effects,
-    ) -> AttemptOutcome {
+    ) -> Option<Turn> {
         let Some(head) = self.head(serial) else {
             // These answers leave nothing at the store.
             if !matches!(answer, Answer::DidNotRun | Answer::Held { kept: None }) {
-                roll_back(attempt, effects);
+                // Once more: the rollback of the leaving head may have run before the attempt was sent.
+                effects.release(attempt.rollback(), None);
             }
-            return AttemptOutcome::Superseded;
+            return Some(Turn::Superseded);
         };
         assert!(attempt.head == serial, "the attempt is another queue head's");
         match answer {
@@ -253,7 +254,7 @@ impl Ownership {
             Answer::Unanswered => {}
         }
         self.asks_itself(serial, now, effects);
-        AttemptOutcome::StillWaits
+        None
     }
 
     fn granted(
@@ -263,9 +264,9 @@ impl Ownership {
         last_token: u64,
         now: Moment,
         effects: &mut Effects,
-    ) -> AttemptOutcome {
+    ) -> Option<Turn> {
         let named = self.named(serial);
-        let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
+        let Some(head) = self.head(serial) else { return Some(Turn::Superseded) };
         let (request, until_before, inherited) = (head.request, head.until_before, head.tenure_ends.take());
         let mut record = head.record.take().expect("a number of which an attempt is under way is kept");
         // The store began the lease before this answer: it ends at most one length after `now`.
@@ -274,11 +275,12 @@ impl Ownership {
         record.queued_at = None;
         record.answered();
         if attempt.sent + attempt.lease <= now {
-            effects.roll_back_too(PendingRelease { until: record.possible_until, ..attempt.rollback() });
+            effects.release(PendingRelease { until: record.possible_until, ..attempt.rollback() }, None);
+            let again = Turn::Head(head.ticket());
             if let Some(slot) = named {
                 self.appoint_named(slot, now, effects);
             }
-            return AttemptOutcome::TooLate;
+            return Some(again);
         }
         effects.keep_waker(head.waker.take());
         let won_at_once = head.steps > 0 && head.tries == 1;
@@ -295,23 +297,23 @@ impl Ownership {
         }
         if let Some(slot) = named {
             self.grant_to(slot, now, effects);
-            return AttemptOutcome::StillWaits;
+            return None;
         }
-        AttemptOutcome::Granted(self.begin_first_hold(&request, attempt.lease, now, effects))
+        Some(Turn::Granted(self.begin_first_hold(&request, attempt.lease, now, effects), None))
     }
 
     // === Named with a release ===
 
-    /// Makes the oldest waiter the queue head, and names the waiter with the release in `effects`.
-    pub(super) fn name_next(&mut self, now: Moment, effects: &mut Effects) {
+    /// Makes the oldest waiter the queue head, to be named with the release of the lease.
+    pub(super) fn name_next(&mut self, now: Moment) -> NextHead {
         let slot = self.queue.pop().expect("the caller has looked");
         let request = self.queue.request(slot);
         let serial = self.compete(request, None, Some(slot), 0, now);
         self.queue.place_silently_at(slot, Place::NamedWithRelease);
-        let Some(head) = self.head(serial) else { return };
+        let head = self.head(serial).expect("the waiter competes from now on");
         // The head acts only after the release's answer; until then the lock counts as held.
         (head.woken, head.refused) = (None, true);
-        effects.more().next = Some(NextHead { head: head.ticket(), request });
+        NextHead { head: head.ticket(), request }
     }
 
     pub(in crate::lock_entry) fn asks_itself(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
@@ -345,7 +347,7 @@ impl Ownership {
         kept: Option<Duration>,
         now: Moment,
         effects: &mut Effects,
-    ) -> AttemptOutcome {
+    ) -> Option<Turn> {
         match (kept, self.named(serial)) {
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
@@ -353,7 +355,7 @@ impl Ownership {
                     head.answered();
                 }
                 self.appoint_named(slot, now, effects);
-                AttemptOutcome::StillWaits
+                None
             }
             (Some(kept), None) if self.rules.policy.position().is_some() => {
                 self.queued(serial, attempt, kept, now, effects)
@@ -367,7 +369,7 @@ impl Ownership {
                         .get_or_insert_with(|| StoreRecord::new(attempt.number, until))
                         .lengthen(until);
                 }
-                AttemptOutcome::StillWaits
+                None
             }
         }
     }
@@ -395,18 +397,18 @@ impl Ownership {
         kept: Duration,
         now: Moment,
         effects: &mut Effects,
-    ) -> AttemptOutcome {
-        let Some(head) = self.head(serial) else { return AttemptOutcome::Superseded };
+    ) -> Option<Turn> {
+        let Some(head) = self.head(serial) else { return Some(Turn::Superseded) };
         head.refused = true;
-        let Some(record) = &mut head.record else { return AttemptOutcome::Superseded };
+        let Some(record) = &mut head.record else { return Some(Turn::Superseded) };
         record.answered();
         if record.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now) {
             head.record = None;
-            effects.roll_back_too(attempt.rollback());
-            return AttemptOutcome::TooLate;
+            effects.release(attempt.rollback(), None);
+            return Some(Turn::Head(head.ticket()));
         }
         record.queued_at = Some(attempt.sent);
-        AttemptOutcome::StillWaits
+        None
     }
 
     /// Begins a hold by a message. The lease ends when the position would have ended.
@@ -430,7 +432,7 @@ impl Ownership {
         record.count_unanswered();
         head.until_before = Some(until);
         let attempt = Attempt { head: serial, number, tokens: 0, sent: since, lease: kept, until };
-        let AttemptOutcome::Granted(grant) = self.granted(serial, attempt, 0, now, effects) else {
+        let Some(Turn::Granted(grant, _)) = self.granted(serial, attempt, 0, now, effects) else {
             return None;
         };
         if let Some((_, lease)) = self.held_by_number(number) {
@@ -446,7 +448,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         if let Some(roll_back) = head.to_rollback() {
-            effects.roll_back_too(roll_back);
+            effects.release(roll_back, None);
         }
         let (waker, refused) = (head.waker.take(), head.refused);
         effects.keep_waker(waker);
@@ -474,7 +476,7 @@ impl Ownership {
     pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
         if let Some(roll_back) = head.to_rollback() {
-            effects.roll_back_too(roll_back);
+            effects.release(roll_back, None);
         }
         // A sleeping head may have consumed a notification: the client wakes other sleepers.
         effects.more().wakes_sleepers = true;
@@ -485,9 +487,4 @@ impl Ownership {
         }
         self.appoint_after(refused, now, effects);
     }
-}
-
-/// Rolls back once more: the rollback of the leaving head may have run before the attempt was sent.
-fn roll_back(attempt: Attempt, effects: &mut Effects) {
-    effects.roll_back_too(attempt.rollback());
 }

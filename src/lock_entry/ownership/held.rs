@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::{Attempt, BACK_OFF, LeaveOutcome, PendingRelease};
+use super::super::outcome::{Attempt, BACK_OFF, PendingRelease};
 use super::super::queue::{Place, Slot};
 use super::super::request::{Grant, LossReason, Request};
 use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLease, StoreRecord};
@@ -19,13 +19,42 @@ impl Ownership {
         grant: &Grant,
         now: Moment,
         effects: &mut Effects,
-    ) -> LeaveOutcome {
+    ) -> Result<Option<PendingRelease>, LossReason> {
         self.end_if_over(now, effects);
         let serial = grant.serial;
         let Some((hold, _)) = self.held_by_serial(serial) else {
-            return LeaveOutcome::Lost(self.hear_of_loss(serial));
+            return Err(self.hear_of_loss(serial));
         };
         hold.drop_guard(grant);
+        Ok(self.drop_hold(serial, now, effects))
+    }
+
+    pub(in crate::lock_entry) fn leave_by_name(
+        &mut self,
+        owner: u64,
+        now: Moment,
+        effects: &mut Effects,
+    ) -> Result<Option<PendingRelease>, LossReason> {
+        self.end_if_over(now, effects);
+        let its = || {
+            self.held()
+                .flat_map(|(hold, _)| hold.owner_holds.iter())
+                .filter(|(_, sharer)| sharer.owner == owner)
+        };
+        let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
+        let Some(serial) = found.map(|(serial, _)| serial) else { return Err(LossReason::GivenBack) };
+        if let Some((hold, _)) = self.held_by_serial(serial)
+            && let Some(sharer) = hold.owner_holds.get_mut(serial)
+        {
+            sharer.remove_forgotten();
+        }
+        Ok(self.drop_hold(serial, now, effects))
+    }
+
+    /// Gives one of an owner's holds back, whose guard is gone.
+    #[inline]
+    fn drop_hold(&mut self, serial: u64, now: Moment, effects: &mut Effects) -> Option<PendingRelease> {
+        let (hold, _) = self.held_by_serial(serial)?;
         let left = hold.drop_count(serial, now);
         let is_empty = hold.owner_holds.is_empty();
         self.record_losses(serial, left, effects);
@@ -34,35 +63,7 @@ impl Ownership {
         }
         // The holds that are left may end earlier.
         self.plan_next_look(now, effects);
-        LeaveOutcome::Remains
-    }
-
-    pub(in crate::lock_entry) fn leave_by_name(
-        &mut self,
-        owner: u64,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> LeaveOutcome {
-        self.end_if_over(now, effects);
-        let its = || {
-            self.held()
-                .flat_map(|(hold, _)| hold.owner_holds.iter())
-                .filter(|(_, sharer)| sharer.owner == owner)
-        };
-        let found = its().find(|(_, sharer)| sharer.is_forgotten()).or_else(|| its().next());
-        let Some(serial) = found.map(|(serial, _)| serial) else { return LeaveOutcome::NotHeld };
-        let Some((hold, _)) = self.held_by_serial(serial) else { return LeaveOutcome::NotHeld };
-        if let Some(sharer) = hold.owner_holds.get_mut(serial) {
-            sharer.remove_forgotten();
-        }
-        let left = hold.drop_count(serial, now);
-        let is_empty = hold.owner_holds.is_empty();
-        self.record_losses(serial, left, effects);
-        if is_empty {
-            return self.end_empty(now, effects);
-        }
-        self.plan_next_look(now, effects);
-        LeaveOutcome::Remains
+        None
     }
 
     pub(in crate::lock_entry) fn forget(&mut self, grant: &Grant, now: Moment, effects: &mut Effects) {
@@ -92,37 +93,39 @@ impl Ownership {
 
     /// Ends the hold, in hand or parallel, whose last owner has left.
     #[inline]
-    fn end_empty(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+    fn end_empty(&mut self, now: Moment, effects: &mut Effects) -> Option<PendingRelease> {
         match &self.phase {
             Phase::Held(hold, _) if hold.owner_holds.is_empty() => self.pass_on(now, effects),
             _ => {
                 let at = self.parallel.iter().position(|(hold, _)| hold.owner_holds.is_empty());
                 let at = at.expect("some hold has lost its last one");
-                LeaveOutcome::Return(self.parallel.swap_remove(at).1.record.to_release(false))
+                Some(self.parallel.swap_remove(at).1.record.to_release(false))
             }
         }
     }
 
-    /// Ends the hold in hand: the next waiter gets the lock or becomes the queue head.
-    pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> LeaveOutcome {
+    /// Ends the hold in hand: the next waiter gets the lock or becomes the queue head. Returns the release of
+    /// a lease that no waiter here waits for.
+    pub(super) fn pass_on(&mut self, now: Moment, effects: &mut Effects) -> Option<PendingRelease> {
         let Phase::Held(_, lease) = &self.phase else { unreachable!("only a hold can be passed on") };
         let Some(next) = self.queue.first() else {
-            let left = LeaveOutcome::Return(lease.record.to_release(true));
+            let release = lease.record.to_release(true);
             self.transition(Phase::Returning { tenure_used_up: false });
-            return left;
+            return Some(release);
         };
         if self.rules.policy.position().is_some() {
-            effects.release_too(lease.record.to_release(false));
-            self.name_next(now, effects);
-            return LeaveOutcome::Passed;
+            let release = lease.record.to_release(false);
+            let next = self.name_next(now);
+            effects.release(release, Some(next));
+            return None;
         }
         let tenure_used_up = lease.tenure_ends <= now;
         // If this process died, a lease longer than the next request's would keep others out for longer.
         let too_long = lease.may_exceed(next.lease.unwrap_or(self.rules.renewed_lease), now);
         if tenure_used_up || lease.is_over(now) || too_long {
-            effects.release_too(lease.record.to_release(true));
+            effects.release(lease.record.to_release(true), None);
             self.transition(Phase::Returning { tenure_used_up });
-            return LeaveOutcome::Passed;
+            return None;
         }
         // A lease that ends too soon would be lost before its first renewal.
         let fits = lease.sure_until > now + self.third;
@@ -132,12 +135,12 @@ impl Ownership {
         } else if let Phase::Held(_, lease) = self.take_phase() {
             self.appoint(Some(lease), 0, now, effects);
         }
-        LeaveOutcome::Passed
+        None
     }
 
     fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
-        if let LeaveOutcome::Return(pending_release) = self.pass_on(now, effects) {
-            effects.release_too(PendingRelease { appoints: false, ..pending_release });
+        if let Some(release) = self.pass_on(now, effects) {
+            effects.release(PendingRelease { appoints: false, ..release }, None);
             self.transition(Phase::Free);
         }
     }
@@ -351,7 +354,7 @@ impl Ownership {
     pub(super) fn end_in_background_if_empty(&mut self, now: Moment, effects: &mut Effects) {
         for (_, lease) in self.parallel.extract_if(.., |(hold, _)| hold.owner_holds.is_empty()) {
             match lease.may_outlast(now) {
-                true => effects.more().parallel.push(lease.record.to_release(false)),
+                true => effects.release(lease.record.to_release(false), None),
                 // Without a release there is no message: the client wakes the sleepers of this name itself.
                 false => effects.more().wakes_sleepers = true,
             }
@@ -429,7 +432,7 @@ impl Ownership {
             // Rolled back here: the client may end before the head's next poll. (A named waiter's number is
             // rolled back by `answered`, after the answer to the release that names the waiter.)
             if let Some(roll_back) = roll_back.filter(|_| !is_named) {
-                effects.roll_back_too(roll_back);
+                effects.release(roll_back, None);
             }
             self.transition(Phase::Free);
         }

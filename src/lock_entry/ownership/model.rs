@@ -15,8 +15,8 @@ use self::store::{KEPT, Reply, Store, StoreKind, THEIRS};
 use super::super::gate::OPEN;
 use super::super::queue::Place;
 use super::super::{
-    Answer, Attempt, AttemptOutcome, Effects, Extension, Grant, HeadTicket, LeaveOutcome, LossReason,
-    NextHead, PendingRelease, Request, Ticket, Turn,
+    Answer, Attempt, Effects, Extension, Grant, HeadTicket, LossReason, NextHead, PendingRelease, Request,
+    Ticket, Turn,
 };
 use super::{Hold, Ownership, Phase, Policy, Renewal, Rules};
 use crate::support::moment::Moment;
@@ -315,12 +315,8 @@ impl World {
     }
 
     fn apply(&mut self, effects: Effects) {
-        let released = effects.pending_release().into_iter();
-        for release in released.chain(effects.more_pending_releases().iter().copied()) {
-            self.check_rolls_back(&release);
-        }
-        if let Some(pending_release) = effects.pending_release() {
-            match effects.next() {
+        for (pending_release, next) in effects.releases() {
+            match next {
                 None => self.releases.push(pending_release.into()),
                 Some(next) if pending_release.rolls_back => {
                     self.releases.push(pending_release.into());
@@ -336,14 +332,6 @@ impl World {
                     self.unsent.push(Release { named, ..pending_release.into() });
                 }
             }
-        }
-        self.releases.extend(effects.more_pending_releases().iter().copied().map(Release::from));
-        if let Some(roll_back) = effects.roll_back() {
-            assert!(
-                roll_back.rolls_back || !self.may_come_late(roll_back.number),
-                "expected a rollback, as a plain release may precede the command it undoes"
-            );
-            self.releases.push(roll_back.into());
         }
         self.disturbed |= effects.superseded() > 0;
         self.handed_off += u64::from(effects.handed_off);
@@ -367,8 +355,16 @@ impl World {
             "expected reports for {fresh} to {ended} lost holds, and saw {told}"
         );
         assert_eq!(effects.lost().is_some(), told > 0);
-        let released = effects.pending_release().into_iter().chain(effects.roll_back());
-        let released: Vec<_> = released.chain(effects.more_pending_releases().iter().copied()).collect();
+        let released: Vec<_> = effects.releases().map(|(release, _)| release).collect();
+        for release in &released {
+            match leases.contains(&release.number) {
+                true => self.check_rolls_back(release),
+                false => assert!(
+                    release.rolls_back || !self.may_come_late(release.number),
+                    "expected a rollback, as a plain release may precede the command it undoes"
+                ),
+            }
+        }
         for number in leases {
             let is_told = effects.wakes_sleepers() || released.iter().any(|release| release.number == number);
             if !is_told && !self.engine.knows_lease(number) {
@@ -401,7 +397,7 @@ impl World {
             Event::Enter(actor) | Event::Try(actor) => {
                 let (request, may_wait) = (self.cast[actor], matches!(event, Event::Enter(_)));
                 self.tries[actor] = !may_wait;
-                let had_it = self.engine.holders(self.now).any(|(owner, ..)| owner == request.owner());
+                let had_it = self.engine.each_hold(self.now).iter().any(|hold| hold.owner == request.owner());
                 self.stages[actor] = match self
                     .event(|engine, now, effects| engine.enter(&request, may_wait, now, effects))
                 {
@@ -465,7 +461,7 @@ impl World {
             Event::Extend(actor) => {
                 let Stage::Holding(grant) = self.stages[actor] else { unreachable!() };
                 if let Ok(hold) = self.engine.state_of(&grant, self.now) {
-                    self.extend(actor, Extension::Renew { number: hold.number, lease: LEASE * 2 });
+                    self.extend(actor, Extension { number: hold.number, lease: LEASE * 2, fenced: false });
                 }
             }
             Event::GiveUp(at) => {
@@ -503,7 +499,7 @@ impl World {
             }
             Event::Renewed => {
                 let (renewal, sent, held) = self.renewals.remove(0);
-                self.event(|engine, now, effects| engine.renewed(renewal, held, sent, now, effects));
+                self.event(|engine, now, effects| engine.renewed(renewal, Some(held), sent, now, effects));
             }
             Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
             Event::TheyQueue if self.store.is_shared() => self.store.writer_waits(self.now),
@@ -586,7 +582,7 @@ impl World {
                 let _ = self.answered(serial, attempt, Answer::Granted { last_token });
                 let in_hand = self.engine.lease_numbers().any(|number| number == attempt.number());
                 assert!(
-                    !in_hand || self.engine.holders(self.now).next().is_some(),
+                    !in_hand || !self.engine.each_hold(self.now).is_empty(),
                     "expected a granted lease that lasts"
                 );
             }
@@ -602,7 +598,7 @@ impl World {
         let sent = self.now;
         let lease = self.event(|engine, now, effects| engine.extending(extension, now, effects));
         let Some(lease) = lease else { return };
-        let (number, asks) = (extension.number(), Asks::Extends(extension));
+        let (number, asks) = (extension.number, Asks::Extends(extension));
         self.commands.push(SentCommand { number, sent, lease, asks, caller: Some(actor), answer: None });
     }
 
@@ -613,8 +609,10 @@ impl World {
                 self.store.acquire(number, lease, tokens, since, self.now);
                 None
             }
-            Asks::Extends(Extension::Renew { .. }) => Some((self.store.renew(number, lease, self.now), None)),
-            Asks::Extends(Extension::Token { .. }) => {
+            Asks::Extends(Extension { fenced: false, .. }) => {
+                Some((self.store.renew(number, lease, self.now), None))
+            }
+            Asks::Extends(Extension { fenced: true, .. }) => {
                 let token = self.store.lease_anew(number, lease, 1, self.now);
                 Some((token.is_some(), token))
             }
@@ -751,13 +749,13 @@ impl World {
             self.kept.insert(attempt.number(), attempt.sent() + kept);
         }
         self.stages[actor] = match self.answered(head.serial, attempt, answer) {
-            AttemptOutcome::Granted(grant) => self.granted(actor, grant, None),
-            AttemptOutcome::StillWaits | AttemptOutcome::TooLate => Stage::Head(head, None),
-            AttemptOutcome::Superseded => self.superseded(),
+            Some(Turn::Granted(grant, _)) => self.granted(actor, grant, None),
+            None | Some(Turn::Head(_)) => Stage::Head(head, None),
+            Some(_) => self.superseded(),
         };
     }
 
-    fn answered(&mut self, serial: u64, attempt: Attempt, answer: Answer) -> AttemptOutcome {
+    fn answered(&mut self, serial: u64, attempt: Attempt, answer: Answer) -> Option<Turn> {
         self.event(|engine, now, effects| engine.answered(serial, attempt, answer, now, effects))
     }
 
@@ -784,8 +782,8 @@ impl World {
         }
     }
 
-    fn return_if(&mut self, left: LeaveOutcome) {
-        if let LeaveOutcome::Return(pending_release) = left {
+    fn return_if(&mut self, left: Result<Option<PendingRelease>, LossReason>) {
+        if let Ok(Some(pending_release)) = left {
             self.silently_ended.retain(|number| *number != pending_release.number);
             self.check_rolls_back(&pending_release);
             self.releases.push(Release { appoints: false, ..pending_release.into() });
@@ -875,7 +873,9 @@ impl World {
             };
             match held {
                 Some(held) => self.renewals.push((renewal, sent, held)),
-                None => self.event(|engine, now, effects| engine.renewal_failed(renewal, now, effects)),
+                None => {
+                    _ = self.event(|engine, now, effects| engine.renewed(renewal, None, now, now, effects))
+                }
             }
         }
         let by = self.now + STEP;
@@ -897,7 +897,7 @@ impl World {
         {
             let lease = renewal.lease.expect("a waiter is left that a question would not serve");
             let (held, sent) = (self.store.renew(renewal.number, lease, self.now), self.now);
-            self.event(|engine, now, effects| engine.renewed(renewal, held, sent, now, effects));
+            self.event(|engine, now, effects| engine.renewed(renewal, Some(held), sent, now, effects));
         }
     }
 
@@ -1040,11 +1040,9 @@ impl World {
                 ends.push((sharer.since, sharer.due().min(lease.sure_until), sharer.watched > 0));
             }
         }
-        assert!(self.engine.holders(now).eq(acquisitions.iter().copied()));
         let each = self.engine.each_hold(now);
         assert!(each.iter().map(|held| (held.owner, held.holds, held.number)).eq(acquisitions));
         assert!(each.iter().map(|held| (held.since, held.ends, held.is_watched)).eq(ends.iter().copied()));
-        assert_eq!(self.engine.holds_end(now), ends.iter().map(|(_, ends, _)| *ends).min());
         assert_eq!(self.engine.acquisitions(), self.acquisitions);
         assert_eq!(self.engine.hand_offs(), self.handed_off);
         let queued = self.stages.iter().filter(|stage| match stage {

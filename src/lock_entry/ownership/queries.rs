@@ -25,16 +25,6 @@ impl Ownership {
         }
     }
 
-    /// Returns the holding owners, each with its count of holds and the number of its lease.
-    pub(in crate::lock_entry) fn holders(&self, now: Moment) -> impl Iterator<Item = (u64, u32, u64)> {
-        let of = move |(hold, lease): (&Hold, &StoreLease)| {
-            let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
-            let of = |(_, sharer): (u64, &Sharer)| (sharer.owner, sharer.count, lease.number());
-            hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
-        };
-        self.held().flat_map(of)
-    }
-
     pub(in crate::lock_entry) fn is_returning(&self) -> bool {
         matches!(self.phase, Phase::Returning { .. })
     }
@@ -70,14 +60,6 @@ impl Ownership {
 
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
         self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
-    }
-
-    pub(in crate::lock_entry) fn holds_end(&self, now: Moment) -> Option<Moment> {
-        let ends = self.held().flat_map(|(hold, lease)| {
-            let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
-            hold.owner_holds.iter().filter(lasts).map(|(_, sharer)| sharer.due().min(lease.sure_until))
-        });
-        ends.min()
     }
 
     pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {

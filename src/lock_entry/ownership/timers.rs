@@ -174,41 +174,34 @@ impl Ownership {
     pub(in crate::lock_entry) fn renewed(
         &mut self,
         renewal: Renewal,
-        held: bool,
+        held: Option<bool>,
         sent: Moment,
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        self.end_if_over(now, effects);
-        let third = self.third;
+        if held.is_some() {
+            self.end_if_over(now, effects);
+        }
+        let (third, soon) = (self.third, (self.rules.renewed_lease / 30).max(Duration::from_millis(1)));
         let Some((_, lease)) = self.held_by_number(renewal.number) else { return false };
         lease.renewing = false;
-        if !held {
-            let lost = self.gone(renewal.number, sent, now, effects);
-            self.plan_next_look(now, effects);
-            return lost;
-        }
-        lease.confirm(sent, now, renewal.lease, third);
-        self.plan_next_look(now, effects);
-        true
-    }
-
-    pub(in crate::lock_entry) fn renewal_failed(
-        &mut self,
-        renewal: Renewal,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
-        let soon = (self.rules.renewed_lease / 30).max(Duration::from_millis(1));
-        if let Some((_, lease)) = self.held_by_number(renewal.number) {
-            lease.renewing = false;
-            lease.not_before = Some(now + soon);
-            // The command may have been sent as late as `now`.
-            if let Some(wanted) = renewal.lease {
-                lease.lengthens(now, wanted);
+        let counts = match held {
+            Some(true) => {
+                lease.confirm(sent, now, renewal.lease, third);
+                true
             }
-            self.plan_next_look(now, effects);
-        }
+            Some(false) => self.gone(renewal.number, sent, now, effects),
+            None => {
+                lease.not_before = Some(now + soon);
+                // The command may have been sent as late as `now`.
+                if let Some(wanted) = renewal.lease {
+                    lease.lengthens(now, wanted);
+                }
+                false
+            }
+        };
+        self.plan_next_look(now, effects);
+        counts
     }
 
     pub(in crate::lock_entry) fn verify_soon(&mut self, now: Moment, effects: &mut Effects) {
@@ -224,13 +217,13 @@ impl Ownership {
         sent: Moment,
         effects: &mut Effects,
     ) -> Option<Duration> {
-        let (_, its) = self.held_by_number(extension.number())?;
-        let asked = match extension {
-            Extension::Renew { lease, .. } => {
-                its.lengthens(sent, lease);
-                lease
-            }
-            Extension::Token { lease, .. } => its.leases_anew(sent, lease),
+        let Extension { number, lease, fenced } = extension;
+        let (_, its) = self.held_by_number(number)?;
+        let asked = if fenced {
+            its.leases_anew(sent, lease)
+        } else {
+            its.lengthens(sent, lease);
+            lease
         };
         self.plan_next_look(sent, effects);
         Some(asked)
@@ -238,8 +231,8 @@ impl Ownership {
 
     pub(in crate::lock_entry) fn not_extended(&mut self, extension: Extension) {
         // The hold may be over, and its number the queue head's.
-        if let Extension::Token { number, .. } = extension
-            && let Some(record) = self.record_of(number)
+        if extension.fenced
+            && let Some(record) = self.record_of(extension.number)
         {
             record.answered();
         }

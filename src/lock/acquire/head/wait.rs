@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::latch::Notification;
-use crate::lock_entry::BACK_OFF;
+use crate::lock_entry::{BACK_OFF, Turn};
 use crate::support::unless::unless;
 
 use super::super::End;
-use super::{AttemptOutcome, Head, Moment, as_head, may_pass};
+use super::{Head, Moment, as_head, may_pass};
 use crate::lock::backend::Mode;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
@@ -172,22 +172,21 @@ impl Wait<'_, '_> {
                 self.sleep(STORE_IS_GONE).await;
             }
             Err(error) => return Err(error),
-            Ok((AttemptOutcome::Granted(grant), at)) => {
+            Ok((Some(Turn::Granted(grant, _)), at)) => {
                 self.was_useful();
                 if was_held {
                     context.recorder.hand_offs_remote.add_one();
                 }
                 return Ok(Some(self.head.granted(grant, at)));
             }
-            Ok((AttemptOutcome::Superseded, _)) => return Ok(Some(End::Superseded)),
-            Ok((AttemptOutcome::TooLate, _)) => {}
+            // The answer came too late to be of use.
+            Ok((Some(Turn::Head(_)), _)) => {}
+            Ok((Some(_), _)) => return Ok(Some(End::Superseded)),
             // Messages of the common channel count from its confirmation on.
-            Ok((AttemptOutcome::StillWaits, _))
-                if self.head.uncalled && entry.listen_to_all(self.listening) =>
-            {
+            Ok((None, _)) if self.head.uncalled && entry.listen_to_all(self.listening) => {
                 self.subscribed().await?;
             }
-            Ok((AttemptOutcome::StillWaits, _)) => {
+            Ok((None, _)) => {
                 if let Some(notified) = self.notified.take() {
                     notified.consume_spurious();
                     entry.counters.spurious.add_one();
