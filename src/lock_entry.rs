@@ -531,7 +531,8 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.tick(now, effects))
     }
 
-    /// Returns a renewal that is due by `by`, for a client that sends several renewals in one command.
+    /// Returns a renewal that is due by `by`, for a client that sends several renewals in one command. Plans
+    /// the next [`tick`](Self::tick) anew, as a tick does.
     pub fn renew_early(&self, by: Moment, now: Moment, effects: &mut Effects) -> Option<Renewal> {
         self.event(effects, |ownership, effects| ownership.renew_early(by, now, effects))
     }

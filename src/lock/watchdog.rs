@@ -113,7 +113,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
     };
     let mut renews = false;
-    for (_, entry) in deadlines.take(now, LOOKS, false) {
+    for entry in deadlines.take(now, LOOKS) {
         let renewal = event_apart(&entry, &mut deferred, |engine, effects| engine.tick(now, effects));
         entry.repeat_releases();
         entry.give_back_abandoned(now);
@@ -129,12 +129,10 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     if renews {
         // Leases due soon go along: otherwise locks taken one after another are renewed one by one.
         let soon = now + context.rules.renewed_lease / 30;
-        for (at, entry) in deadlines.take(soon, LOOKS, true) {
+        for entry in deadlines.take(soon, LOOKS) {
             let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
-            let renewal = event_apart(&entry, &mut deferred, early);
-            match renewal {
-                Some(renewal) => add(entry, renewal),
-                None => deadlines.put_back(&entry, at),
+            if let Some(renewal) = event_apart(&entry, &mut deferred, early) {
+                add(entry, renewal);
             }
         }
     }

@@ -48,7 +48,6 @@ pub(super) struct Head<'a> {
     number: Option<u64>,
     /// Latest answer: time until the lock may be free, or the store's error. `None` before any answer.
     says: Option<Result<Duration, LockError>>,
-    waits_to_be_called: bool,
     /// The client had the lock last, and lets others go first with its next question.
     yields: bool,
     uncalled: bool,
@@ -77,7 +76,6 @@ impl<'a> Head<'a> {
             request,
             number: None,
             says: None,
-            waits_to_be_called: false,
             yields: false,
             uncalled: false,
             has_lock: false,
@@ -179,9 +177,9 @@ impl<'a> Head<'a> {
         if let Some(listening) = listening {
             self.expect_grant(listening);
         }
-        let position = match self.waits_to_be_called {
-            true => Some(entry.place_among_called(sent)),
-            false => entry.position_of(&ticket, sent).filter(|_| self.wanted.may_wait()),
+        let position = match listening {
+            Some(_) if entry.is_called => Some(entry.place_among_called(sent)),
+            _ => entry.position_of(&ticket, sent).filter(|_| self.wanted.may_wait()),
         };
         let asked = AcquireRequest::new(entry.context.lease_id(attempt.number()), attempt.lease(), sent);
         let asked = asked.tokens(attempt.tokens()).position(position).yields(self.yields);

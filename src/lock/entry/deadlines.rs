@@ -32,21 +32,14 @@ pub(in crate::lock) struct Due {
 }
 
 struct Set<E> {
-    /// Entries by deadline. Those of the second map had no early renewal, and are looked at only when due.
-    entries: [BTreeMap<Key, Weak<E>>; 2],
+    /// Entries by deadline and number.
+    entries: BTreeMap<(Moment, u64), Weak<E>>,
     running: bool,
 }
 
-type Key = (Moment, u64);
-
 impl<E> Set<E> {
     fn first(&self) -> Moment {
-        let firsts = self.entries.iter().filter_map(|entries| entries.keys().next());
-        firsts.map(|(at, _)| *at).min().unwrap_or(Moment::NEVER)
-    }
-
-    fn remove(&mut self, at: Moment, number: u64) {
-        self.entries.iter_mut().for_each(|entries| _ = entries.remove(&(at, number)));
+        self.entries.keys().next().map_or(Moment::NEVER, |(at, _)| *at)
     }
 }
 
@@ -65,7 +58,7 @@ impl Due {
 
 impl<E> Deadlines<E> {
     pub(in crate::lock) fn new() -> Self {
-        let set = Mutex::new(Set { entries: [BTreeMap::new(), BTreeMap::new()], running: false });
+        let set = Mutex::new(Set { entries: BTreeMap::new(), running: false });
         Self { set, changed: Event::default(), next_number: AtomicU64::new(0), origin: Origin::here() }
     }
 
@@ -106,9 +99,9 @@ impl<E: HasDeadline> Deadlines<E> {
             if before <= at {
                 return;
             }
-            set.remove(before, due.number);
+            set.entries.remove(&(before, due.number));
             let is_first = at < set.first();
-            set.entries[0].insert((at, due.number), Arc::downgrade(entry));
+            set.entries.insert((at, due.number), Arc::downgrade(entry));
             due.set(at);
             (std::mem::replace(&mut set.running, true), is_first)
         };
@@ -119,39 +112,24 @@ impl<E: HasDeadline> Deadlines<E> {
         }
     }
 
-    /// Puts back an entry whose look before its deadline `at` found nothing to do.
-    pub(in crate::lock) fn put_back(&self, entry: &Arc<E>, at: Moment) {
-        let due = entry.due();
-        let mut set = self.set.lock();
-        if at < due.at() {
-            set.remove(due.at(), due.number);
-            set.entries[1].insert((at, due.number), Arc::downgrade(entry));
-            due.set(at);
-        }
-    }
-
     /// Removes an entry that is being dropped. Not called in a child.
     pub(in crate::lock) fn remove(&self, due: &Due) {
         // No other task has the entry, so the deadline is final.
         if due.at() != Moment::NEVER {
-            self.set.lock().remove(due.at(), due.number);
+            self.set.lock().entries.remove(&(due.at(), due.number));
         }
     }
 
-    /// Takes up to `most` entries due by `by`; with `early`, only those that may be looked at early. The
-    /// caller looks at each, and schedules it anew or [puts it back](Self::put_back).
-    pub(in crate::lock) fn take(&self, by: Moment, most: usize, early: bool) -> Vec<(Moment, Arc<E>)> {
+    /// Takes up to `most` entries due by `by`. The caller looks at each, which schedules the entry anew.
+    pub(in crate::lock) fn take(&self, by: Moment, most: usize) -> Vec<Arc<E>> {
         let (mut set, mut taken) = (self.set.lock(), Vec::new());
-        for entries in &mut set.entries[..if early { 1 } else { 2 }] {
-            while taken.len() < most
-                && let Some(first) = entries.first_entry()
-                && first.key().0 <= by
-            {
-                let ((at, _), entry) = first.remove_entry();
-                if let Some(entry) = entry.upgrade() {
-                    entry.due().set(Moment::NEVER);
-                    taken.push((at, entry));
-                }
+        while taken.len() < most
+            && let Some(first) = set.entries.first_entry()
+            && first.key().0 <= by
+        {
+            if let Some(entry) = first.remove().upgrade() {
+                entry.due().set(Moment::NEVER);
+                taken.push(entry);
             }
         }
         taken
@@ -175,9 +153,12 @@ impl<E: HasDeadline> Deadlines<E> {
         let _due: Vec<Arc<E>> = {
             let mut set = self.set.lock();
             set.running = false;
-            let entries = set.entries.iter().flat_map(BTreeMap::values);
             // Each deadline is scheduled from now on. An entry may have two places, and one look in vain.
-            entries.filter_map(Weak::upgrade).inspect(|entry| entry.due().set(Moment::NEVER)).collect()
+            set.entries
+                .values()
+                .filter_map(Weak::upgrade)
+                .inspect(|entry| entry.due().set(Moment::NEVER))
+                .collect()
         };
     }
 }
@@ -217,8 +198,7 @@ mod tests {
     }
 
     fn places(deadlines: &Deadlines<Entry>) -> usize {
-        let set = deadlines.set.lock();
-        set.entries.iter().map(BTreeMap::len).sum()
+        deadlines.set.lock().entries.len()
     }
 
     #[test]
@@ -231,9 +211,9 @@ mod tests {
         }
         assert_eq!(deadlines.next(), at(2));
         deadlines.schedule(&other, at(1));
-        assert_eq!(deadlines.take(at(2), 9, true).len(), 2);
-        deadlines.put_back(&entry, at(2));
-        deadlines.put_back(&other, at(1));
+        assert_eq!(deadlines.take(at(2), 9).len(), 2);
+        deadlines.schedule(&entry, at(2));
+        deadlines.schedule(&other, at(1));
         assert_eq!((places(&deadlines), deadlines.next()), (2, at(1)));
         deadlines.schedule(&other, at(0));
         assert_eq!((places(&deadlines), deadlines.next()), (2, at(0)));
@@ -256,14 +236,10 @@ mod tests {
             "expected one place of the entry, at its earlier deadline"
         );
         for (between, due) in [(1, 1), (5, 2)] {
-            assert_eq!(deadlines.take(at(9), 9, true).len(), 1);
+            assert_eq!(deadlines.take(at(9), 9).len(), 1);
             deadlines.schedule(&entry, at(between));
-            deadlines.put_back(&entry, at(2));
-            assert_eq!((places(&deadlines), deadlines.next()), (1, at(due)));
-            // Only an entry that was not put back is looked at early.
-            assert_eq!(deadlines.take(at(9), 9, true).len(), usize::from(between < 2));
-            deadlines.take(at(9), 9, false);
             deadlines.schedule(&entry, at(2));
+            assert_eq!((places(&deadlines), deadlines.next()), (1, at(due)));
         }
     }
 
@@ -272,9 +248,7 @@ mod tests {
         let (deadlines, started) = deadlines();
         let entries = [(); 3].map(|()| entry(&deadlines, &started));
         entries.iter().for_each(|entry| deadlines.schedule(entry, at(1)));
-        let early = deadlines.take(at(1), 2, true);
-        early.iter().for_each(|(at, entry)| deadlines.put_back(entry, *at));
-        assert_eq!((deadlines.take(at(1), 2, false).len(), deadlines.take(at(1), 2, false).len()), (2, 1));
+        assert_eq!((deadlines.take(at(1), 2).len(), deadlines.take(at(1), 2).len()), (2, 1));
     }
 
     /// The previous watchdog has panicked, and its entries are still due.
@@ -293,7 +267,7 @@ mod tests {
             2,
             "expected another watchdog, also for an entry that was due before"
         );
-        assert_eq!(deadlines.take(at(2), 9, false).len(), 2);
+        assert_eq!(deadlines.take(at(2), 9).len(), 2);
         assert!(deadlines.next() <= at(9));
     }
 
@@ -313,7 +287,7 @@ mod tests {
             let (deadlines, started) = deadlines();
             let entry = entry(&deadlines, &started);
             deadlines.schedule(&entry, at(1));
-            assert_eq!(deadlines.take(at(1), 1, false).len(), 1);
+            assert_eq!(deadlines.take(at(1), 1).len(), 1);
             let set = deadlines.set.lock();
             let next = thread::scope(|scope| {
                 let watchdog = scope.spawn(|| deadlines.next());
@@ -328,26 +302,6 @@ mod tests {
                 next == at(2) || started.load(Ordering::Relaxed) == 2,
                 "expected a watchdog that visits the entry"
             );
-        }
-    }
-
-    /// The deadline waits for the mutex first; the put-back comes meanwhile.
-    #[test]
-    fn entry_scheduled_while_it_is_put_back_is_visited_in_time() {
-        const ROUNDS: usize = 20;
-        let (deadlines, started) = deadlines();
-        let entry = entry(&deadlines, &started);
-        for _ in 0..ROUNDS {
-            let set = deadlines.set.lock();
-            thread::scope(|scope| {
-                scope.spawn(|| deadlines.schedule(&entry, at(1)));
-                let_wait();
-                scope.spawn(|| deadlines.put_back(&entry, at(2)));
-                let_wait();
-                drop(set);
-            });
-            assert_eq!(deadlines.next(), at(1));
-            deadlines.take(at(9), 9, false);
         }
     }
 }

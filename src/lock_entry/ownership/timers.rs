@@ -67,13 +67,14 @@ impl Ownership {
                 && lease.not_before.is_none()
                 && !self.may_be_cut(lease)
         };
-        let number = self.held().find(is_due)?.1.number();
-        let renewed = self.rules.renewed_lease;
-        let (_, lease) = self.held_by_number(number)?;
-        lease.renews(now, Some(renewed));
+        let number = self.held().find(is_due).map(|(_, lease)| lease.number());
+        let renewed = Some(self.rules.renewed_lease);
+        if let Some((_, lease)) = number.and_then(|number| self.held_by_number(number)) {
+            lease.renews(now, renewed);
+        }
         self.next_look_said = Moment::NEVER;
         self.plan_next_look(now, effects);
-        Some(Renewal { number, lease: Some(renewed) })
+        number.map(|number| Renewal { number, lease: renewed })
     }
 
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {

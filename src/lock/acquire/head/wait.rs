@@ -44,7 +44,6 @@ impl Head<'_> {
             if self.uncalled {
                 entry.listen_to_all(listening);
             }
-            self.waits_to_be_called = entry.is_called;
             self.yields = entry.is_called && ticket.steps() > 0;
             let (steps, rate_limit) = (ticket.steps(), RateLimit::new(entry.mode, entry.now()));
             let (head, unconfirmed, notified) = (&mut self, false, None);
