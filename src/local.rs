@@ -3,7 +3,6 @@
 mod other_kind;
 mod queue;
 mod store;
-mod sweep;
 mod thread_runtime;
 mod threads;
 mod transport;

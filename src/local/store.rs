@@ -10,7 +10,6 @@ use crate::lock::{Holder, LeaseId, LockKind};
 use crate::lock_entry::Moment;
 
 use super::OtherKind;
-use super::sweep::Sweep;
 use super::turns::{Leases, News, Tokens, Turns};
 
 /// State of each name. An ended lease counts as none, even if its entry is still in the map.
@@ -242,6 +241,41 @@ pub(super) fn kind(mode: Mode) -> LockKind {
         Mode::Fair => LockKind::Fair,
         Mode::Write | Mode::Read => LockKind::ReadWrite,
         Mode::Permits => LockKind::Semaphore,
+    }
+}
+
+/// Decides when to sweep a map of dead entries: once its size has doubled, so insertions pay for sweeps.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// Size at which a sweep is due; at first 0, as an empty map is swept for free.
+    at: usize,
+    /// Estimated count of dead entries: a name that changes its kind, or is freed by force, may be missed.
+    dead: usize,
+}
+
+const FIRST: usize = 64;
+
+impl Sweep {
+    /// True if a map of `entries` must be cleared before an insertion.
+    fn is_due(&self, entries: usize) -> bool {
+        entries >= self.at
+    }
+
+    /// Counts a dead entry. True if a sweep is due now: of many `entries`, more than half are dead.
+    fn adds_dead(&mut self, entries: usize) -> bool {
+        self.dead += 1;
+        entries > FIRST && self.dead > entries / 2
+    }
+
+    fn revives(&mut self) {
+        self.dead = self.dead.saturating_sub(1);
+    }
+
+    /// Records a sweep. Returns the size at which the next is due, which bounds the room needed until then.
+    fn swept(&mut self, left: usize) -> usize {
+        self.dead = 0;
+        self.at = FIRST.max(left * 2);
+        self.at
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::lock::acquire::AcquireParams;
 use crate::lock::backend::{Holder, Permits};
 use crate::lock::error::LockError;
 use crate::lock::guard::Guard;
@@ -11,7 +10,6 @@ use crate::lock::handle::{Lock, only_the_lock};
 use crate::lock::lease::Lease;
 use crate::lock::name::LockName;
 use crate::lock::permit_guard::PermitGuard;
-use crate::support::trace;
 
 /// A semaphore of a name: at most [`capacity`](Self::capacity) permits are in use at a time, by the holders
 /// in all processes together.
@@ -229,9 +227,8 @@ impl NamedSemaphore {
         }
         // In a child the table of entries may stay locked.
         self.lock.entry.context.check_origin()?;
-        let entry = &self.lock.entry.acquisition(Permits { count: permits, capacity: self.capacity });
-        let wanted = AcquireParams { entry, owner: None, lease, fenced: false, wait, is_admitted: false };
-        trace::acquiring(self.name().as_str(), wanted.acquire(time_over)).await
+        let entry = self.lock.entry.acquisition(Permits { count: permits, capacity: self.capacity });
+        Lock::new(entry).acquire(lease, wait, false, time_over).await
     }
 
     fn refused(&self, wanted: u32) -> LockError {

@@ -84,8 +84,7 @@ impl Guard {
     /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
     /// ```
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, LockError> {
-        let output = self.unless_lost(pin!(work)).await?;
-        self.unlock_after(output).await
+        self.run_with(async |_| work.await).await
     }
 
     /// As [`run`](Self::run), for work that looks at this guard: to send the [token](Self::fencing_token)
@@ -99,17 +98,11 @@ impl Guard {
     ///
     /// Same as [`run`](Self::run).
     pub async fn run_with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
-        let output = self.unless_lost(pin!(async { work(&self).await })).await?;
-        self.unlock_after(output).await
-    }
-
-    /// Returns the output of `work` unless the hold is lost first; the dropped guard gives back the rest.
-    async fn unless_lost<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> Result<T, LockError> {
-        let reason = unless_lost(work, pin!(self.lost()), || self.loss()).await;
-        reason.map_err(|reason| LockError::lost(self.name(), *self.owner(), reason))
-    }
-
-    async fn unlock_after<T>(self, output: T) -> Result<T, LockError> {
+        let output = {
+            let work = pin!(async { work(&self).await });
+            let output = unless_lost(work, pin!(self.lost()), || self.loss()).await;
+            output.map_err(|reason| LockError::lost(self.name(), *self.owner(), reason))?
+        };
         after_work(self.unlock().await, output)
     }
 }

@@ -63,12 +63,6 @@ pub struct HeadTicket {
 }
 
 impl HeadTicket {
-    /// Count of back-off steps before the first attempt; 0 to ask at once.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    pub(crate) fn steps(&self) -> u32 {
-        self.steps
-    }
-
     /// Time at which the queue head began to wait, which decides its position in a store's queue.
     pub fn since(&self) -> Moment {
         self.since
@@ -79,7 +73,7 @@ impl HeadTicket {
         self.has_position
     }
 
-    /// Time in which other processes go first, because this process had the lock last.
+    /// Time in which other processes go first, because this process had the lock last; zero to ask at once.
     pub fn back_off(&self) -> Duration {
         BACK_OFF * self.steps
     }

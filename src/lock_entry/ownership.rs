@@ -277,20 +277,6 @@ struct Hold {
     granted: Moment,
 }
 
-/// Properties of the hold in hand that decide which newcomers may share it.
-#[derive(Clone, Copy, Debug)]
-struct Offer {
-    /// Enough of the lease is left to renew it for newcomers.
-    renewable: bool,
-    token: bool,
-}
-
-impl Offer {
-    fn suffices(&self, request: &Request, extent: Duration) -> bool {
-        request.lease.map_or(self.renewable, |wanted| wanted <= extent) && (!request.fenced || self.token)
-    }
-}
-
 #[derive(Debug)]
 struct Loss {
     reason: LossReason,
@@ -428,6 +414,12 @@ impl Hold {
             return None;
         };
         Some((self.remove(serial), reason))
+    }
+
+    /// True if a newcomer with this request may share the hold. `extent`: longest lease of the newcomer's.
+    fn suffices(&self, request: &Request, extent: Duration, is_renewable: bool) -> bool {
+        request.lease.map_or(is_renewable, |wanted| wanted <= extent)
+            && (!request.fenced || self.token.is_some())
     }
 
     fn has_guard(&self) -> bool {
@@ -593,15 +585,15 @@ impl Ownership {
     }
 
     fn admits(&self, request: &Request, now: Moment) -> bool {
-        let Phase::Held(_, lease) = &self.phase else { return false };
+        let Phase::Held(hold, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
             && now < lease.tenure_ends
-            && self.offer(now).is_some_and(|offer| offer.suffices(request, lease.left(now)))
+            && hold.suffices(request, lease.left(now), self.is_renewable(lease, now))
     }
 
-    fn offer(&self, now: Moment) -> Option<Offer> {
-        let Phase::Held(hold, lease) = &self.phase else { return None };
-        Some(Offer { renewable: lease.left(now) > self.third, token: hold.token.is_some() })
+    /// True if enough of the lease is left to renew the lease for newcomers.
+    fn is_renewable(&self, lease: &StoreLease, now: Moment) -> bool {
+        lease.left(now) > self.third
     }
 
     /// Adds one more hold of a holder, or an owner to the hold in hand: a guard if `claimed`, else a grant.

@@ -455,7 +455,7 @@ fn next_one_asks_for_a_lease_that_ends_soon_anew_by_its_number() {
     let later = now + LEASE / 4 * 3;
     assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, Ok(None));
     let head = appointed(&entry, &ticket, later);
-    assert!(head.steps() == 0, "expected no back-off, as no other client can have the lock");
+    assert!(head.back_off().is_zero(), "expected no back-off, as no other client can have the lock");
     assert_eq!(entry.attempt(&head, 2, later, LEASE).map(|attempt| attempt.number()), Some(1));
 }
 

@@ -28,8 +28,7 @@ use std::time::Duration;
 
 use crate::lock_entry::{Answer, Attempt, Grant, HeadTicket, Moment, Request, Turn};
 
-use super::waiting::Waiting;
-use super::{AcquireParams, End};
+use super::{AcquireParams, End, Waiting};
 use crate::lock::backend::{AcquireOutcome, AcquireRequest, Failed, Failure};
 use crate::lock::entry::listening::Listening;
 use crate::lock::entry::{Entry, read_or};
@@ -128,7 +127,7 @@ impl<'a> Head<'a> {
         }
         // Subscribe first if the head has to wait anyway, which saves a question, or if subscribing is free.
         let subscribes_first =
-            may_wait && (ticket.steps() > 0 || ticket.has_position() || entry.is_subscribed());
+            may_wait && (!ticket.back_off().is_zero() || ticket.has_position() || entry.is_subscribed());
         if !subscribes_first {
             let asked =
                 entry.context.until(give_up, pin!(as_head(entry, &ticket, pin!(self.ask(now, None))))).await;

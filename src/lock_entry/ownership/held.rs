@@ -235,12 +235,13 @@ impl Ownership {
     /// Walks over the waiters for a shared lock once. True if the walk has admitted waiters.
     fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
         let (mut walk, mut some) = (self.queue.walk(), false);
-        while let Some(offer) = self.offer(now)
-            && let Phase::Held(hold, lease) = &self.phase
+        while let Phase::Held(hold, lease) = &self.phase
+            && let is_renewable = self.is_renewable(lease, now)
             && let (sent, left) = (lease.confirmed, lease.left(now).min(extent))
             && let Some(slot) = self.queue.pop_that(&mut walk, |request, since| {
                 let extent = if since <= sent { extent } else { left };
-                offer.suffices(request, extent) || hold.owner_holds.of_owner(request.owner).is_some()
+                hold.suffices(request, extent, is_renewable)
+                    || hold.owner_holds.of_owner(request.owner).is_some()
             })
         {
             self.admit_at(slot, now, effects);

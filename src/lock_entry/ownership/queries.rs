@@ -29,10 +29,10 @@ impl Ownership {
         matches!(self.phase, Phase::Returning { .. })
     }
 
-    pub(in crate::lock_entry) fn each_hold(&self, now: Moment) -> Vec<HeldHere> {
-        let of = |(hold, lease): (&Hold, &StoreLease)| {
-            let lasts = |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
-            let of = |(_, sharer): (u64, &Sharer)| HeldHere {
+    pub(in crate::lock_entry) fn each_hold<'a>(&'a self, now: Moment) -> Vec<HeldHere> {
+        let each = |(hold, lease): (&'a Hold, &'a StoreLease)| {
+            let lasts = move |(_, sharer): &(u64, &Sharer)| sharer.loss(lease, now).is_none();
+            hold.owner_holds.iter().filter(lasts).map(move |(_, sharer)| HeldHere {
                 owner: sharer.owner,
                 holds: sharer.count,
                 number: lease.number(),
@@ -40,10 +40,9 @@ impl Ownership {
                 ends: sharer.due().min(lease.sure_until),
                 is_watched: sharer.watched > 0,
                 is_forgotten: sharer.guards + sharer.unclaimed == 0,
-            };
-            hold.owner_holds.iter().filter(lasts).map(of).collect::<Vec<_>>()
+            })
         };
-        self.held().flat_map(of).collect()
+        self.held().flat_map(each).collect()
     }
 
     pub(in crate::lock_entry) fn head_waits_since(&self) -> Option<Moment> {

@@ -25,8 +25,8 @@ struct Wait<'w, 'a> {
     listening: &'w Listening,
     patient: bool,
     give_up: Moment,
-    /// Back-off steps left, in which other processes go first.
-    steps: u32,
+    /// Time in which other processes go first: a step less in each round.
+    back_off: Duration,
     rate_limit: RateLimit,
     unconfirmed: bool,
     /// The notification that woke the head. If dropped unconsumed, the notification goes to the next waiter.
@@ -44,10 +44,11 @@ impl Head<'_> {
             if self.uncalled {
                 entry.listen_to_all(listening);
             }
-            self.yields = entry.is_called && ticket.steps() > 0;
-            let (steps, rate_limit) = (ticket.steps(), RateLimit::new(entry.mode, entry.now()));
+            self.yields = entry.is_called && !ticket.back_off().is_zero();
+            let (back_off, rate_limit) = (ticket.back_off(), RateLimit::new(entry.mode, entry.now()));
             let (head, unconfirmed, notified) = (&mut self, false, None);
-            let wait = Wait { head, listening, patient, give_up, steps, rate_limit, unconfirmed, notified };
+            let wait =
+                Wait { head, listening, patient, give_up, back_off, rate_limit, unconfirmed, notified };
             wait.run(is_confirmed).await
         });
         as_head(entry, &ticket, waits).await.unwrap_or(Ok(End::Superseded))
@@ -96,9 +97,9 @@ impl Wait<'_, '_> {
 
     /// Backs off, so that processes that have not held the lock since this process did ask first.
     async fn let_others_go_first(&mut self) {
-        if self.steps > 0 {
-            let turn = self.give_up.min(self.head.wanted.entry.now() + BACK_OFF * self.steps);
-            self.steps -= 1;
+        if !self.back_off.is_zero() {
+            let turn = self.give_up.min(self.head.wanted.entry.now() + self.back_off);
+            self.back_off = self.back_off.saturating_sub(BACK_OFF);
             self.head.wanted.entry.context.until(turn, pending::<()>()).await;
         }
     }
