@@ -1,6 +1,5 @@
 //! The in-process backend: named, re-entrant, leased async locks without a server or an async runtime.
 
-mod other_kind;
 mod queue;
 mod store;
 mod thread_runtime;
@@ -14,7 +13,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::other_kind::OtherKind;
+pub use self::store::OtherKind;
 use self::store::{Store, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;

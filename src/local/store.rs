@@ -1,5 +1,7 @@
 //! [`Store`]: the locks of this process, behind one mutex.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use hashbrown::HashTable;
@@ -9,7 +11,6 @@ use crate::backend::{AcquireOutcome, AcquireRequest, LeaseKey, LockName, Mode};
 use crate::lock::{Holder, LeaseId, LockKind};
 use crate::lock_entry::Moment;
 
-use super::OtherKind;
 use super::turns::{Leases, News, Tokens, Turns};
 
 /// State of each name. An ended lease counts as none, even if its entry is still in the map.
@@ -234,6 +235,46 @@ impl Store {
         Ok(holders.into_iter().map(|holder| holder.mode(as_mode)).collect())
     }
 }
+
+/// The name is held as another kind of lock; nothing changed. Give each kind of lock its own names.
+///
+/// # Examples
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output { tokio::runtime::Runtime::new().unwrap().block_on(f) }
+/// # block_on(async {
+/// use std::time::{Duration, Instant};
+/// use latchwork::backend::{AcquireRequest, Backend, LockName, Mode};
+/// use latchwork::{LeaseId, LockKind, local::Local};
+/// # let id: LeaseId = "8743c9c0-0795-4907-87fd-6c719a6b4586:1".parse()?;
+/// # let (name, lease, now) = (LockName::new("orders:42")?, Duration::from_secs(30), Instant::now().into());
+/// let (local, request) = (Local::new(), AcquireRequest::new(id, lease, now));
+/// local.acquire(Mode::Plain, &name, &request).await?;
+/// let error = local.acquire(Mode::Fair, &name, &request).await.unwrap_err();
+/// assert_eq!(error.found(), LockKind::Plain);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherKind(LockKind);
+
+impl OtherKind {
+    fn new(found: LockKind) -> Self {
+        Self(found)
+    }
+
+    /// Returns the kind of lock that holds the name.
+    pub fn found(&self) -> LockKind {
+        self.0
+    }
+}
+
+impl fmt::Display for OtherKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name is held as a {}", self.0)
+    }
+}
+
+impl Error for OtherKind {}
 
 pub(super) fn kind(mode: Mode) -> LockKind {
     match mode {

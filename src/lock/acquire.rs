@@ -274,7 +274,7 @@ impl<'a> AcquireParams<'a> {
         let pending_release = attempt.rollback();
         let asks = Arc::clone(entry);
         let rolls_back = move || asks.release_in_background(pending_release);
-        let abandon_guard = AbandonGuard::new(entry, OnDrop(Some(rolls_back)), None);
+        let abandon_guard = AbandonGuard::new(entry, OnDrop(Some(rolls_back)), None, 0);
         let answer = entry.acquire(&asked);
         let answered = abandon_guard.until_answered(pin!(context.until(self.give_up(begun), answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(End::Superseded) };
@@ -325,7 +325,7 @@ impl<'a> AcquireParams<'a> {
         let give_up = self.give_up(begun);
         let (owner, grant) = (*guard.owner(), guard.grant().copy());
         let extended = pin!(self.entry.extend(owner, &grant, extension));
-        let abandon_guard = AbandonGuard::new(self.entry, guard, None);
+        let abandon_guard = AbandonGuard::new(self.entry, guard, None, 0);
         let answered = abandon_guard.until_answered(pin!(self.entry.context.until(give_up, extended))).await;
         let Some((mut guard, answer)) = answered else { return Ok(End::Superseded) };
         let Some(extended) = answer else { return Ok(End::Unanswered) };

@@ -242,8 +242,7 @@ impl MultiLock {
             entry.context.check()?;
             let held = Arc::new(Held::new(self.locks.iter().map(|_| None).collect()));
             let takes = Box::pin(call.take(Arc::downgrade(&held)));
-            let limit = entry.context.rules.unpolled_limit_after(superseded);
-            let abandon_guard = AbandonGuard::limited(entry, held, None, limit);
+            let abandon_guard = AbandonGuard::new(entry, held, None, superseded);
             let Some((held, taken)) = abandon_guard.until_answered(takes).await else {
                 superseded = superseded.saturating_add(1);
                 continue;

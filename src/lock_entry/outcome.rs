@@ -1,11 +1,11 @@
 //! Outcomes of the events of a [`LockEntry`](super::LockEntry).
 
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::support::moment::Moment;
 
-use super::queue::Slot;
 use super::request::{Extension, Grant, Request};
 
 /// Length of a back-off step, in which other processes go first, as this process had the lock last.
@@ -13,6 +13,10 @@ pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
 
 #[expect(clippy::reversed_empty_ranges, reason = "it is empty")]
 pub(super) const NO_TOKENS: RangeInclusive<u64> = 1..=0;
+
+/// A waiter's node in the queue. Valid until `Queue::remove`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(pub(super) NonZeroU32);
 
 /// A waiter's position in the queue, until [`poll`](super::LockEntry::poll) returns its [`Turn`] or
 /// [`cancel`](super::LockEntry::cancel) removes the waiter. To another entry the ticket is superseded.

@@ -84,8 +84,8 @@ use crate::support::sync::shared_static;
 
 use super::effects::Effects;
 use super::gate::{CLAIMED, IN_USE, OPEN};
-use super::outcome::{Attempt, BACK_OFF, HeadTicket, Ticket, Turn};
-use super::queue::{Place, Queue, Slot};
+use super::outcome::{Attempt, BACK_OFF, HeadTicket, Slot, Ticket, Turn};
+use super::queue::{Place, Queue};
 use super::request::{Extension, Grant, LossReason, Request};
 
 use self::competing::HeadState;
@@ -732,9 +732,7 @@ impl Ownership {
                 Phase::Competing(head) if head.serial == serial => Turn::Head(head.claimed()),
                 _ => Turn::Superseded,
             },
-            Place::Superseded => Turn::Superseded,
-            Place::Busy => Turn::Busy,
-            Place::Closed => Turn::Closed,
+            Place::Over(turn) => turn,
         }
     }
 
@@ -782,7 +780,7 @@ impl Ownership {
             // The release under way names the waiter: `answered` rolls the number back if need be.
             Place::NamedWithRelease => self.appoint(None, 0, now, effects),
             Place::Appointed(serial) => self.abandon(serial, now, effects),
-            Place::Queued | Place::Superseded | Place::Busy | Place::Closed => {}
+            Place::Queued | Place::Over(_) => {}
         }
     }
 

@@ -8,14 +8,11 @@ use std::task::Waker;
 
 use crate::support::moment::Moment;
 
+use super::outcome::{Slot, Turn};
 use super::request::{Extension, Grant, Request};
 
 /// Largest count of nodes that an empty slab keeps.
 const KEPT: usize = 64;
-
-/// A waiter's node. Valid until [`Queue::remove`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(NonZeroU32);
 
 /// Kept small, as each name has a queue, and few have waiters.
 #[derive(Debug, Default)]
@@ -89,11 +86,8 @@ pub(super) enum Place {
     Granted(Grant, Option<Extension>, Moment),
     /// The waiter is the queue head with this serial, and has not been polled.
     Appointed(u64),
-    /// The waiter was not polled in time, or was evicted; it has to enter anew.
-    Superseded,
-    /// The waiter waited for one answer, a refusal.
-    Busy,
-    Closed,
+    /// The waiter's turn has come without the lock.
+    Over(Turn),
 }
 
 impl Queue {
@@ -273,7 +267,7 @@ impl Queue {
         }
         let node = &mut self.nodes[slot];
         node.serial = 0;
-        let left = (mem::replace(&mut node.place, Place::Closed), node.waker.take());
+        let left = (mem::replace(&mut node.place, Place::Over(Turn::Closed)), node.waker.take());
         node.after = self.vacant.replace(slot);
         self.vacancies += 1;
         let nodes = self.nodes.0.len();

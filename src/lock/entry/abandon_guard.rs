@@ -38,18 +38,15 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> AbandonGuard<T> {
-    /// `released`: the time of a release that `kept` repeats.
-    pub(in crate::lock) fn new(entry: &Arc<Entry>, kept: T, released: Option<Moment>) -> Self {
-        Self::limited(entry, kept, released, entry.context.rules.unpolled_limit)
-    }
-
-    /// As [`new`](Self::new), with a limit other than `unpolled_limit`.
-    pub(in crate::lock) fn limited(
+    /// `released`: the time of a release that `kept` repeats. `superseded`: count of the call's earlier guards
+    /// that gave their values back.
+    pub(in crate::lock) fn new(
         entry: &Arc<Entry>,
         kept: T,
         released: Option<Moment>,
-        limit: Duration,
+        superseded: u32,
     ) -> Self {
+        let limit = entry.context.rules.unpolled_limit_after(superseded);
         if let Some(released) = released {
             entry.schedule(released + limit);
         }

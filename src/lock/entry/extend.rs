@@ -21,25 +21,22 @@ impl Entry {
     ) -> Result<Option<u64>, LockError> {
         let (mut extension, mut is_repeated) = (extension, false);
         loop {
-            // The token command would begin a lost lease anew, and its holder would not hear of the loss.
-            let lasts = match extension.fenced {
-                true => self.extend_once(Extension { fenced: false, ..extension }, is_repeated).await?,
-                false => Ok(None),
-            };
-            let extended = match lasts {
-                Ok(_) => self.extend_once(extension, is_repeated).await?,
-                gone => gone,
-            };
-            let reason = match extended {
-                Ok(token) => return Ok(token),
-                Err(reason) => reason,
-            };
+            let mut extended = Ok(None);
+            if extension.fenced {
+                // The token command would begin a lost lease anew, and its holder would not hear of the loss.
+                let lasts = Extension { fenced: false, ..extension };
+                extended = self.extend_once(owner, lasts, is_repeated).await;
+            }
+            if extended.is_ok() {
+                extended = self.extend_once(owner, extension, is_repeated).await;
+            }
+            let Err(LockError::Lost { .. }) = extended else { return extended };
             match self.engine.state_of(grant, self.now()) {
                 // A shared hold may have moved to another lease meanwhile.
                 Ok(hold) if hold.number != extension.number => extension.number = hold.number,
                 // A token command that was sent after this one has begun the lease anew.
                 Ok(_) if !is_repeated => is_repeated = true,
-                Ok(_) => return Err(LockError::lost(&self.name, owner, reason)),
+                Ok(_) => return extended,
                 // The reason for the hold's end is known here; the late command only found the lease gone.
                 Err(reason) => return Err(LockError::lost(&self.name, owner, reason)),
             }
@@ -48,13 +45,15 @@ impl Entry {
 
     async fn extend_once(
         self: &Arc<Self>,
+        owner: Owner,
         extension: Extension,
         is_repeated: bool,
-    ) -> Result<Result<Option<u64>, LossReason>, LockError> {
+    ) -> Result<Option<u64>, LockError> {
+        let lost = |reason| Err(LockError::lost(&self.name, owner, reason));
         let (context, sent, number) = (&self.context, self.now(), extension.number);
         // Recorded before sending: unanswered, the command may still keep the lease for this long.
         let lease = self.event(|engine, effects| engine.extending(extension, sent, effects));
-        let Some(lease) = lease.map(whole_millis) else { return Ok(Err(LossReason::Expired)) };
+        let Some(lease) = lease.map(whole_millis) else { return lost(LossReason::Expired) };
         let id = context.lease_id(number);
         // The command may begin a lease anew that was given back meanwhile.
         let roll_back = PendingRelease { number, until: sent + lease, appoints: false, rolls_back: true };
@@ -84,15 +83,15 @@ impl Entry {
             self.engine.not_extended(extension);
             // A repeated command counts as sent after the fresh lease, even by a clock that stands still.
             self.gone(number, sent + Duration::from_nanos(is_repeated.into()));
-            return Ok(Err(LossReason::Gone));
+            return lost(LossReason::Gone);
         }
         let now = self.now();
         let in_hand = self.event(|engine, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
             self.release_in_background(roll_back);
-            return Ok(Err(LossReason::Expired));
+            return lost(LossReason::Expired);
         }
-        Ok(Ok(token))
+        Ok(token)
     }
 
     /// Records an unread answer: the command may have been sent after the rollback of a lease given back.

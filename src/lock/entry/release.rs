@@ -45,7 +45,7 @@ impl Entry {
         let entry = Arc::clone(self);
         let repeats = move || entry.release_in_background(pending_release);
         // A shutdown waits for this release, so record the release before other tasks hear of it.
-        let abandon_guard = AbandonGuard::new(self, OnDrop(Some(repeats)), Some(now));
+        let abandon_guard = AbandonGuard::new(self, OnDrop(Some(repeats)), Some(now), 0);
         let (mut release, mut outcome) = (self.send_once(&id, pending_release.rolls_back), None);
         let sent = poll_fn(|task| {
             let polled = Pin::new(&mut release).poll(task);

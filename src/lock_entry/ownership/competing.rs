@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::{Effects, NextHead};
-use super::super::outcome::{Answer, Attempt, HeadTicket, PendingRelease, Turn};
-use super::super::queue::{Place, Slot};
+use super::super::outcome::{Answer, Attempt, HeadTicket, PendingRelease, Slot, Turn};
+use super::super::queue::Place;
 use super::super::request::{Grant, Request};
 use super::{Ownership, Phase, Rules, StoreLease, StoreRecord};
 
@@ -384,7 +384,7 @@ impl Ownership {
         self.tenure = self.rules.policy.tenure();
         let mut walk = self.queue.walk();
         while let Some(slot) = self.queue.pop_try(&mut walk) {
-            effects.wake(self.queue.place_at(slot, Place::Busy));
+            effects.wake(self.queue.place_at(slot, Place::Over(Turn::Busy)));
         }
     }
 
@@ -447,17 +447,18 @@ impl Ownership {
 
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
+        effects.keep_waker(head.waker.take());
+        self.drop_head(now, effects);
+    }
+
+    /// Rolls the queue head's number back, and appoints the head's successor.
+    fn drop_head(&mut self, now: Moment, effects: &mut Effects) {
+        let Phase::Competing(head) = &self.phase else { return };
         if let Some(roll_back) = head.to_rollback() {
             effects.release(roll_back, None);
         }
-        let (waker, refused) = (head.waker.take(), head.refused);
-        effects.keep_waker(waker);
-        self.appoint_after(refused, now, effects);
-    }
-
-    /// Appoints the successor of a queue head. `refused`: the head has waited for another process.
-    fn appoint_after(&mut self, refused: bool, now: Moment, effects: &mut Effects) {
-        if refused {
+        if head.refused {
+            // The head has waited for another process.
             self.known_held = Some(now);
         }
         self.appoint(None, 0, now, effects);
@@ -465,7 +466,7 @@ impl Ownership {
 
     pub(in crate::lock_entry) fn evict_owner(&mut self, owner: u64, now: Moment, effects: &mut Effects) {
         while let Some(slot) = self.queue.pop_of(owner) {
-            effects.wake(self.queue.place_at(slot, Place::Superseded));
+            effects.wake(self.queue.place_at(slot, Place::Over(Turn::Superseded)));
         }
         if matches!(&self.phase, Phase::Competing(head) if head.request.owner == owner) {
             self.supersede_head(now, effects);
@@ -475,16 +476,12 @@ impl Ownership {
     /// Supersedes a queue head that was not polled in time, or was evicted: the next waiter competes.
     pub(super) fn supersede_head(&mut self, now: Moment, effects: &mut Effects) {
         let Phase::Competing(head) = &mut self.phase else { return };
-        if let Some(roll_back) = head.to_rollback() {
-            effects.release(roll_back, None);
-        }
         // A sleeping head may have consumed a notification: the client wakes other sleepers.
         effects.more().wakes_sleepers = true;
-        let (slot, waker, refused) = (head.slot, head.waker.take(), head.refused);
-        effects.wake(waker);
-        if let Some(slot) = slot {
-            effects.wake(self.queue.place_at(slot, Place::Superseded));
+        effects.wake(head.waker.take());
+        if let Some(slot) = head.slot {
+            effects.wake(self.queue.place_at(slot, Place::Over(Turn::Superseded)));
         }
-        self.appoint_after(refused, now, effects);
+        self.drop_head(now, effects);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::{Attempt, BACK_OFF, PendingRelease};
-use super::super::queue::{Place, Slot};
+use super::super::outcome::{Attempt, BACK_OFF, PendingRelease, Slot, Turn};
+use super::super::queue::Place;
 use super::super::request::{Grant, LossReason, Request};
 use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLease, StoreRecord};
 
@@ -420,7 +420,7 @@ impl Ownership {
     pub(in crate::lock_entry) fn close(&mut self, effects: &mut Effects) {
         self.closed = true;
         while let Some(slot) = self.queue.pop() {
-            let waker = self.queue.place_at(slot, Place::Closed);
+            let waker = self.queue.place_at(slot, Place::Over(Turn::Closed));
             effects.wake(waker);
         }
         if let Phase::Competing(head) = &mut self.phase {
@@ -428,7 +428,7 @@ impl Ownership {
             effects.wake(head.waker.take());
             let is_named = slot.is_some_and(|slot| matches!(self.queue.place(slot), Place::NamedWithRelease));
             if let Some(slot) = slot {
-                effects.wake(self.queue.place_at(slot, Place::Closed));
+                effects.wake(self.queue.place_at(slot, Place::Over(Turn::Closed)));
             }
             // Rolled back here: the client may end before the head's next poll. (A named waiter's number is
             // rolled back by `answered`, after the answer to the release that names the waiter.)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::NO_TOKENS;
+use super::super::outcome::{NO_TOKENS, Turn};
 use super::super::queue::Place;
 use super::super::request::{Extension, LossReason};
 use super::{Hold, Ownership, Phase, StoreLease};
@@ -46,7 +46,7 @@ impl Ownership {
             self.supersede_head(now, effects);
         }
         self.supersede_grants(now, effects);
-        let renewal = self.renewal(now);
+        let renewal = self.renewal(now, |ownership, hold, lease| ownership.renewal_due(hold, lease) <= now);
         self.next_look_said = Moment::NEVER;
         self.plan_next_look(now, effects);
         renewal
@@ -60,21 +60,16 @@ impl Ownership {
         effects: &mut Effects,
     ) -> Option<Renewal> {
         self.end_if_over(now, effects);
-        let is_due = |(hold, lease): &(&Hold, &StoreLease)| {
+        let renewal = self.renewal(now, |ownership, hold, lease| {
             hold.watched > 0
                 && !lease.renewing
                 && lease.renew_at <= by
                 && lease.not_before.is_none()
-                && !self.may_be_cut(lease)
-        };
-        let number = self.held().find(is_due).map(|(_, lease)| lease.number());
-        let renewed = Some(self.rules.renewed_lease);
-        if let Some((_, lease)) = number.and_then(|number| self.held_by_number(number)) {
-            lease.renews(now, renewed);
-        }
+                && !ownership.may_be_cut(lease)
+        });
         self.next_look_said = Moment::NEVER;
         self.plan_next_look(now, effects);
-        number.map(|number| Renewal { number, lease: renewed })
+        renewal
     }
 
     fn supersede_grants(&mut self, now: Moment, effects: &mut Effects) {
@@ -92,7 +87,7 @@ impl Ownership {
             let Place::Granted(grant, ..) = self.queue.place(slot) else { return };
             let grant = grant.copy();
             self.supersede_unpolled(effects);
-            effects.wake(self.queue.place_at(slot, Place::Superseded));
+            effects.wake(self.queue.place_at(slot, Place::Over(Turn::Superseded)));
             self.drop_grant(&grant, now, effects);
         }
     }
@@ -108,7 +103,7 @@ impl Ownership {
         let mut walk = self.queue.walk();
         while let Some(slot) = self.queue.pop_silent(&mut walk) {
             effects.more().superseded += 1;
-            self.queue.place_silently_at(slot, Place::Superseded);
+            self.queue.place_silently_at(slot, Place::Over(Turn::Superseded));
         }
         self.queue.take_wakers().for_each(|waker| effects.wake(Some(waker)));
     }
@@ -161,9 +156,13 @@ impl Ownership {
         self.rules.policy.is_shared() && lease.sure_until > lease.confirmed + self.rules.renewed_lease
     }
 
-    fn renewal(&mut self, now: Moment) -> Option<Renewal> {
-        let due = self.held().find(|(hold, lease)| self.renewal_due(hold, lease) <= now);
-        let (hold, lease) = due?;
+    /// Begins the renewal of a lease that `is_due`, if any.
+    fn renewal(
+        &mut self,
+        now: Moment,
+        is_due: impl Fn(&Self, &Hold, &StoreLease) -> bool,
+    ) -> Option<Renewal> {
+        let (hold, lease) = self.held().find(|(hold, lease)| is_due(self, hold, lease))?;
         let renewed = (hold.watched > 0).then_some(self.rules.renewed_lease);
         let (number, whole) = (lease.number(), self.may_be_cut(lease).then(|| lease.left(now)));
         let (_, lease) = self.held_by_number(number)?;
