@@ -98,6 +98,7 @@ pub use self::request::{Extension, Grant, LossReason, Request};
 ///
 /// | when | call |
 /// |---|---|
+/// | a caller asks the store before it enters | [`claim`](Self::claim), [`take`](Self::take) |
 /// | a caller enters and waits | [`enter`](Self::enter), [`poll`](Self::poll), [`cancel`](Self::cancel), [`evict_owner`](Self::evict_owner) |
 /// | the queue head competes | [`attempt`](Self::attempt), [`poll_head`](Self::poll_head), [`wake_head`](Self::wake_head), [`abandon`](Self::abandon) |
 /// | a holder leaves, or extends its lease | [`leave`](Self::leave), [`leave_by_name`](Self::leave_by_name), [`forget`](Self::forget), [`prolong`](Self::prolong), [`extending`](Self::extending), [`verify_soon`](Self::verify_soon) |
@@ -227,26 +228,15 @@ impl LockEntry {
     /// Reserves an idle entry for one call, which asks the store before it enters: an acquisition then takes
     /// one event instead of two. Newcomers queue meanwhile. False if the entry is in use. After true the
     /// caller calls [`take`](Self::take), or, without a lease, [`appoint_next`](Self::appoint_next).
-    #[cfg_attr(
-        not(any(feature = "lock", latchwork_loom)),
-        expect(dead_code, reason = "for the crate's own lock client")
-    )]
     #[inline]
-    pub(crate) fn claim(&self) -> bool {
+    pub fn claim(&self) -> bool {
         self.gate.claim()
-    }
-
-    #[cfg(latchwork_loom)]
-    #[doc(hidden)]
-    pub fn claims(&self) -> bool {
-        self.claim()
     }
 
     /// Reports that the store has granted the lock to a [claim](Self::claim), with tokens up to `last_token`.
     /// `None` if the lease is over or the entry closed; the lease is rolled back then.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline(always)]
-    pub(crate) fn take(
+    pub fn take(
         &self,
         request: &Request,
         attempt: &Attempt,
@@ -267,7 +257,7 @@ impl LockEntry {
     pub fn poll(&self, ticket: &Ticket, waker: &Waker, now: Moment, effects: &mut Effects) -> Option<Turn> {
         let (mut told, mut is_known) = (None, true);
         self.event(effects, |ownership, effects| match ownership.is_queued(ticket) {
-            true => is_known = ownership.will_wake(ticket.slot, waker),
+            true => is_known = ownership.queue.will_wake(ticket.slot, waker),
             false => told = Some(ownership.claim(ticket, now, effects)),
         });
         if !is_known {
@@ -520,7 +510,7 @@ impl LockEntry {
 
     /// Reports a forced unlock: if a lease asked for before is granted, [`tick`](Self::tick) verifies it.
     pub fn forced(&self, now: Moment) {
-        self.inside().forced(now);
+        self.inside().forced = Some(now);
     }
 
     // === Time ===
@@ -624,17 +614,17 @@ impl LockEntry {
 
     /// Returns how often the lock was taken, re-entries included.
     pub fn acquisitions(&self) -> u64 {
-        self.inside().acquisitions()
+        self.inside().acquisitions
     }
 
     /// Returns how many waiters were handed the lock in memory.
     pub fn hand_offs(&self) -> u64 {
-        self.inside().hand_offs()
+        self.inside().hand_offs
     }
 
     /// Returns how many acquisitions are queued, without the queue head.
     pub fn waiters(&self) -> usize {
-        self.inside().waiters()
+        self.inside().queue.len()
     }
 
     /// True if a hold has no grant, because the grant was [forgotten](Self::forget).
@@ -653,7 +643,7 @@ impl fmt::Debug for LockEntry {
         // Read first: the formatter is foreign code.
         let (phase, waiters) = {
             let ownership = self.inside();
-            (ownership.phase_name(), ownership.waiters())
+            (ownership.phase_name(), ownership.queue.len())
         };
         f.debug_struct("LockEntry")
             .field("phase", &phase)

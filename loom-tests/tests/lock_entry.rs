@@ -53,7 +53,7 @@ model! {
         let (entry, now) = left();
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
         let claims = Arc::clone(&entry);
-        let claimer = start(move || claims.claims());
+        let claimer = start(move || claims.claim());
         let (entered, _) = with(|effects| entry.enter(&Request::new(2), noop(), now, effects));
         let claimed = claimer.join().unwrap();
         assert_ne!(claimed, matches!(entered, Turn::Head(_)), "two ask, or none");
@@ -77,7 +77,7 @@ model! {
             releases.appoint_next(0, now, &mut Effects::default());
         });
         let enters = || with(|effects| entry.enter(&Request::new(2), noop(), now, effects)).0;
-        if entry.claims() || matches!(enters(), Turn::Head(_)) {
+        if entry.claim() || matches!(enters(), Turn::Head(_)) {
             // SAFETY: as above.
             assert!(!store.with(|held| unsafe { *held }), "it is held by the call before");
         }

@@ -188,7 +188,7 @@ impl Entry {
     /// Carries out the effects of an event; dropping them at the end wakes the waiters.
     #[inline(always)]
     pub(super) fn apply(self: &Arc<Self>, effects: Effects) {
-        match effects.is_nothing() {
+        match effects.look_at == Moment::NEVER && !effects.must_be_applied() {
             // Most events have no effects; forgetting saves the check at the drop.
             true => mem::forget(effects),
             false => self.apply_some(effects),

@@ -119,26 +119,20 @@ impl Effects {
     }
 
     #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         self.waker.is_none() && self.more.is_none()
     }
 
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
-    #[inline]
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.look_at == Moment::NEVER && self.handed_off == 0 && self.is_quiet()
-    }
-
     /// True if the only effects are a look, hand-offs and a wake.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code, reason = "for the crate's own lock client"))]
     #[inline]
-    pub(crate) fn is_usual(&self) -> bool {
+    pub fn is_usual(&self) -> bool {
         self.more.is_none()
     }
 
     /// True if anything but a look has to be carried out.
+    #[inline]
     pub fn must_be_applied(&self) -> bool {
-        self.waker.is_some() || self.handed_off > 0 || self.more.is_some()
+        self.handed_off > 0 || !self.is_quiet()
     }
 
     /// True if these effects have releases not yet counted. Marks them as counted.
@@ -172,16 +166,11 @@ impl Effects {
     }
 
     fn finish(&mut self) {
-        match (self.waker.take(), self.more.take()) {
-            (None, None) => {}
-            (Some(waker), None) if self.wakes => foreign::wake(Some(waker)),
-            (Some(unused), None) => _ = foreign::call("dropping a waker", || drop(unused)),
-            (waker, Some(more)) => {
-                let (called, unused) = if self.wakes { (waker, None) } else { (None, waker) };
-                foreign::call("dropping a waker", || drop(unused));
-                foreign::wake(called.into_iter().chain(more.wakers));
-            }
-        }
+        let waker = self.waker.take();
+        let (called, unused) = if self.wakes { (waker, None) } else { (None, waker) };
+        unused.into_iter().for_each(foreign::discard);
+        let others = self.more.take().map(|more| more.wakers).unwrap_or_default();
+        foreign::wake(called.into_iter().chain(others));
     }
 
     pub(super) fn more(&mut self) -> &mut More {
@@ -230,7 +219,8 @@ mod tests {
     #[test]
     fn effects_are_nothing_until_there_is_something_to_be_done() {
         let none = Effects::default();
-        assert!(none.is_nothing() && none.is_quiet() && none.is_usual() && !none.must_be_applied());
+        assert!(none.is_quiet() && none.is_usual() && !none.must_be_applied());
+        assert_eq!(none.look_at, Moment::NEVER);
         assert!(!none.wakes_sleepers() && none.superseded() == 0 && none.holds_lost() == 0);
         type Sets = fn(&mut Effects);
         let sets: [(Sets, bool, bool); 4] = [
@@ -242,7 +232,6 @@ mod tests {
         for (set, is_quiet, must_be_applied) in sets {
             let mut effects = Effects::default();
             set(&mut effects);
-            assert!(!effects.is_nothing());
             assert_eq!((effects.is_quiet(), effects.must_be_applied()), (is_quiet, must_be_applied));
         }
     }

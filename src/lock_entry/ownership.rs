@@ -230,21 +230,21 @@ pub(super) struct Ownership {
     phase: Phase,
     /// Holds of a shared lock that newcomers may not join, each with a lease of its own.
     parallel: Vec<(Hold, StoreLease)>,
-    queue: Queue,
+    pub(super) queue: Queue,
     last_serial: u64,
     /// A competition was refused, and none since was won by its first attempt after a back-off.
     contended: bool,
     /// Time at which the last refused queue head gave up; `None` after a later lease of this client.
     known_held: Option<Moment>,
     /// Time of the answer to this client's last forced unlock.
-    forced: Option<Moment>,
+    pub(super) forced: Option<Moment>,
     tenure: Duration,
     /// End of the back-off in which other processes go first.
     others_first_until: Option<Moment>,
     /// Losses of holds that had a guard, by serial. A shared lock may have thousands at a time.
     losses: BTreeMap<u64, Loss>,
-    acquisitions: u64,
-    hand_offs: u64,
+    pub(super) acquisitions: u64,
+    pub(super) hand_offs: u64,
     /// Time of the next [look](Self::tick) known to the client; `NEVER` if the client knows of none.
     next_look_said: Moment,
     closed: bool,
@@ -755,10 +755,6 @@ impl Ownership {
         self.acquisitions += 1;
         // A claim makes no look due earlier than planned.
         Turn::Granted(grant, extension)
-    }
-
-    pub(super) fn will_wake(&self, slot: Slot, waker: &std::task::Waker) -> bool {
-        self.queue.will_wake(slot, waker)
     }
 
     pub(super) fn register(&mut self, slot: Slot, waker: std::task::Waker, effects: &mut Effects) {

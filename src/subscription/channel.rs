@@ -318,29 +318,6 @@ impl ChannelEntry {
         }
     }
 
-    /// Registers the one waiter to be woken by the grant of `number`, instead of the number of before.
-    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
-    pub(crate) fn expect(&self, expected: &Arc<Expected>, number: u64) {
-        let mut all = self.expected.lock();
-        match all.iter_mut().find(|it| Arc::ptr_eq(&it.1, expected)) {
-            Some(it) => it.0 = number,
-            None => all.push((number, Arc::clone(expected))),
-        }
-    }
-
-    /// Removes a waiter that expects no grant any more.
-    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
-    pub(crate) fn expect_no_more(&self, expected: &Arc<Expected>) {
-        self.expected.lock().retain(|it| !Arc::ptr_eq(&it.1, expected));
-    }
-
-    /// Makes a waiter's place for grants of this channel.
-    #[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
-    pub(crate) fn expected(&self) -> Arc<Expected> {
-        let latch = Latch::counting(Arc::clone(&self.figures.notifications));
-        Arc::new(Expected { granted: AtomicU64::new(0), latch })
-    }
-
     /// Wakes all waiters and listeners, and each other subscription that is about to wait.
     pub(crate) fn call_all(&self) {
         // Ordering: AcqRel, before the read of the queue. Of this step and a waiter's `broadcasts`, the later
@@ -353,6 +330,30 @@ impl ChannelEntry {
     pub(super) fn broadcasts(&self) -> u64 {
         // Ordering: AcqRel, a read-modify-write to be in one order with `call_all`, see there.
         self.broadcasts.fetch_add(0, Ordering::AcqRel)
+    }
+}
+
+/// Places of waiters for grants.
+#[cfg_attr(not(any(feature = "lock", latchwork_loom)), expect(dead_code, reason = "for the lock client"))]
+impl ChannelEntry {
+    /// Registers the one waiter to be woken by the grant of `number`, instead of the number of before.
+    pub(crate) fn expect(&self, expected: &Arc<Expected>, number: u64) {
+        let mut all = self.expected.lock();
+        match all.iter_mut().find(|it| Arc::ptr_eq(&it.1, expected)) {
+            Some(it) => it.0 = number,
+            None => all.push((number, Arc::clone(expected))),
+        }
+    }
+
+    /// Removes a waiter that expects no grant any more.
+    pub(crate) fn expect_no_more(&self, expected: &Arc<Expected>) {
+        self.expected.lock().retain(|it| !Arc::ptr_eq(&it.1, expected));
+    }
+
+    /// Makes a waiter's place for grants of this channel.
+    pub(crate) fn expected(&self) -> Arc<Expected> {
+        let latch = Latch::counting(Arc::clone(&self.figures.notifications));
+        Arc::new(Expected { granted: AtomicU64::new(0), latch })
     }
 }
 

@@ -441,10 +441,6 @@ impl Ownership {
         Some(grant)
     }
 
-    pub(in crate::lock_entry) fn forced(&mut self, now: Moment) {
-        self.forced = Some(now);
-    }
-
     pub(in crate::lock_entry) fn abandon(&mut self, serial: u64, now: Moment, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
         effects.keep_waker(head.waker.take());

@@ -1043,15 +1043,15 @@ impl World {
         let each = self.engine.each_hold(now);
         assert!(each.iter().map(|held| (held.owner, held.holds, held.number)).eq(acquisitions));
         assert!(each.iter().map(|held| (held.since, held.ends, held.is_watched)).eq(ends.iter().copied()));
-        assert_eq!(self.engine.acquisitions(), self.acquisitions);
-        assert_eq!(self.engine.hand_offs(), self.handed_off);
+        assert_eq!(self.engine.acquisitions, self.acquisitions);
+        assert_eq!(self.engine.hand_offs, self.handed_off);
         let queued = self.stages.iter().filter(|stage| match stage {
             Stage::Queued(ticket) => {
                 self.engine.is_queued(ticket) && matches!(self.engine.queue.place(ticket.slot), Place::Queued)
             }
             _ => false,
         });
-        assert_eq!(self.engine.waiters(), queued.count());
+        assert_eq!(self.engine.queue.len(), queued.count());
         let held = |serial| self.engine.held().any(|(hold, _)| hold.owner_holds.has(serial));
         let overdue = self.unheard().any(|(grant, since)| since + UNPOLLED <= now && held(grant.serial));
         assert!(!overdue, "expected the supersession of an unpolled waiter");
@@ -1177,7 +1177,7 @@ impl World {
             self.stages
         );
         assert!(
-            self.engine.is_idle() && self.engine.waiters() == 0,
+            self.engine.is_idle() && self.engine.queue.len() == 0,
             "expected an idle entry without waiters"
         );
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
@@ -1452,7 +1452,7 @@ fn waiters_admitted_after_a_long_hold_are_checked_just_in_time() {
     for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
         world.step(event);
     }
-    assert_eq!(world.engine.waiters(), 0);
+    assert_eq!(world.engine.queue.len(), 0);
     assert!(matches!(&world.stages[2], Stage::Queued(_)), "expected an unpolled waiter");
     let Stage::Queued(ticket) = std::mem::replace(&mut world.stages[2], Stage::Done) else { unreachable!() };
     let told = world.event(|engine, now, effects| engine.claim(&ticket, now, effects));
@@ -1467,12 +1467,12 @@ fn waiters_that_are_kept_unpolled_are_superseded_together() {
     }
     (1..4).for_each(|actor| world.step(Event::Enter(actor)));
     world.step(Event::Drop(0));
-    assert_eq!(world.engine.waiters(), 2);
+    assert_eq!(world.engine.queue.len(), 2);
     let limit = world.engine.rules.unpolled_limit;
     let (engine, now) = (&mut world.engine, world.now);
     let mut looks = |limits| engine.tick(now + limit * limits, &mut Effects::default());
     let _ = (looks(1), looks(2));
-    assert_eq!(world.engine.waiters(), 0, "expected all waiters superseded");
+    assert_eq!(world.engine.queue.len(), 0, "expected all waiters superseded");
 }
 
 /// The client ends: no task would be left to send the rollback.
@@ -1560,7 +1560,7 @@ fn store_is_asked_about_a_grant_learnt_after_a_forced_unlock() {
 /// Forces the lock free before the first actor's grant becomes `known`.
 fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
     world.step(Event::Force);
-    world.engine.forced(world.now);
+    world.engine.forced = Some(world.now);
     world.step(known);
     assert!(matches!(world.stages[0], Stage::Holding(_)), "{kind:?}: expected the grant");
     world.now = world.now + Duration::from_millis(1);
@@ -1575,7 +1575,7 @@ fn force_unheard(mut world: World, kind: StoreKind, known: Event) {
 #[test]
 fn store_is_asked_about_a_grant_before_the_last_forced_unlock() {
     let mut world = World::after(&[Request::new(1)], StoreKind::Plain, &[]);
-    world.engine.forced(world.now);
+    world.engine.forced = Some(world.now);
     world.now = world.now + Duration::from_millis(1);
     world.step(Event::Enter(0));
     world.step(Event::Ask(0));

@@ -58,7 +58,7 @@ impl Ownership {
     }
 
     pub(in crate::lock_entry) fn waiting(&self) -> usize {
-        self.waiters() + usize::from(matches!(self.phase, Phase::Competing(_)))
+        self.queue.len() + usize::from(matches!(self.phase, Phase::Competing(_)))
     }
 
     pub(in crate::lock_entry) fn lease_numbers(&self) -> impl Iterator<Item = u64> {
@@ -88,18 +88,6 @@ impl Ownership {
             Phase::Held(..) => "Held",
             Phase::Returning { .. } => "Returning",
         }
-    }
-
-    pub(in crate::lock_entry) fn acquisitions(&self) -> u64 {
-        self.acquisitions
-    }
-
-    pub(in crate::lock_entry) fn hand_offs(&self) -> u64 {
-        self.hand_offs
-    }
-
-    pub(in crate::lock_entry) fn waiters(&self) -> usize {
-        self.queue.len()
     }
 
     pub(in crate::lock_entry) fn is_forgotten(&self) -> bool {
