@@ -38,8 +38,8 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> AbandonGuard<T> {
-    /// `released`: the time of a release that `kept` repeats. `superseded`: count of the call's earlier guards
-    /// that gave their values back.
+    /// `released`: the time of a release that `kept` repeats. `superseded`: count of the call's earlier
+    /// guards that gave their values back.
     pub(in crate::lock) fn new(
         entry: &Arc<Entry>,
         kept: T,
