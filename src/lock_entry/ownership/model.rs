@@ -1177,7 +1177,7 @@ impl World {
             self.stages
         );
         assert!(
-            self.engine.is_idle() && self.engine.queue.len() == 0,
+            self.engine.is_idle() && self.engine.queue.is_empty(),
             "expected an idle entry without waiters"
         );
         let is_bare = self.engine.others_first_until.is_none() && !self.engine.closed;
