@@ -132,9 +132,9 @@
 //! # Rights
 //!
 //! A user with exactly these rights passes the whole test suite for backends, with locks whose names begin
-//! with `orders:`; if a right is missing, the error names the command, and `ACL LOG` the subcommand. The user
-//! can neither read, nor write, nor wake a lock whose name begins differently. In `ACL SETUSER`'s words, for
-//! one server:
+//! with `orders:`; if a right is missing, the error says so, and `ACL LOG` names the command (so does the
+//! error if the server tells, as Redis does since 7.2). The user can neither read, nor write, nor wake a lock
+//! whose name begins differently. In `ACL SETUSER`'s words, for one server:
 //!
 //! ```text
 //! -@all +ping +evalsha +eval +subscribe +unsubscribe +publish

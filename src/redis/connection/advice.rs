@@ -46,8 +46,7 @@ const GREETING: &str =
 const NO_COUNTER: &str = "that key is to count the lock's fencing tokens, and holds no count; delete it, or \
                           set it to a number above all tokens that were given out";
 const FOREIGN: &str = "what is kept there is no part of a lock; use another name, or delete the key";
-const NO_PERMISSION: &str =
-    "the user has no permission; let an ACL rule allow the command, the key and the channel";
+const NO_PERMISSION: &str = "the user has no permission; let an ACL rule allow what `ACL LOG` names";
 const NOT_REDIS: &str =
     "what answers there is no Redis server; see whether host, port and scheme are the right ones";
 const UNKNOWN_COMMAND: &str =
@@ -64,12 +63,12 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
         Kind::Parse => return Some(NOT_REDIS),
         _ => {}
     }
-    let detail = error.detail().unwrap_or_default();
-    let code = error.code().unwrap_or_default();
-    let by_code = BY_CODE.iter().find(|(word, _)| *word == code);
-    let by_phrase = || BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase));
-    let by_word = || BY_CODE.iter().find(|(word, _)| said_in_script(error, word));
-    by_code.or_else(by_phrase).or_else(by_word).map(|(_, advice)| *advice)
+    let by_code = BY_CODE.iter().find(|(code, _)| says(error, code));
+    by_code.or_else(|| by_phrase(error)).map(|(_, advice)| *advice)
+}
+
+fn by_phrase(error: &RedisError) -> Option<&'static (&'static str, &'static str)> {
+    BY_PHRASE.iter().find(|(phrase, _)| error.detail().is_some_and(|detail| detail.contains(phrase)))
 }
 
 /// Rewords a refusal of the greeting, in which the server's words may repeat the password.
@@ -86,97 +85,40 @@ pub(super) fn of_greeting(error: RedisError) -> RedisError {
         return ::redis::make_extension_error("NOPERM".to_owned(), Some(detail));
     }
     let known = BY_CODE.iter().find(|(word, _)| *word == code).copied();
-    let phrase =
-        BY_PHRASE.iter().find(|(phrase, _)| detail.contains(phrase)).map(|(phrase, _)| ("ERR", *phrase));
+    let phrase = by_phrase(&error).map(|(phrase, _)| ("ERR", *phrase));
     let (code, detail) = known.or(phrase).unwrap_or(("ERR", "it refused the greeting"));
     ::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
 }
 
-/// True if a script met the error `word`, which before 7.0 stands in the middle of the reply.
-pub(crate) fn said_in_script(error: &RedisError, word: &str) -> bool {
-    error.detail().is_some_and(|detail| detail.split(' ').any(|said| said.trim_start_matches('-') == word))
+/// True if `code` is the reply's first word. Before 7.0, the error of a script stands amid the reply.
+pub(super) fn says(error: &RedisError, code: &str) -> bool {
+    let in_script = |detail: &str| detail.split(' ').any(|said| said.trim_start_matches('-') == code);
+    error.code() == Some(code) || error.detail().is_some_and(in_script)
 }
 
-/// Returns the command's name and first key.
-pub(crate) fn quote(command: &Cmd) -> String {
+/// Returns the command's name and first key; all keys of a script that found a value of another program.
+pub(super) fn quote(command: &Cmd, error: &RedisError) -> String {
     let mut words = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
         _ => String::new(),
     });
     let name = words.next().unwrap_or_default();
-    let script = name.starts_with("EVAL");
-    let keys: usize = if script { words.nth(1).and_then(|keys| keys.parse().ok()).unwrap_or(0) } else { 1 };
-    match words.next() {
-        Some(key) if keys > 0 => {
-            let others = if keys > 1 { format!(" and {} more", keys - 1) } else { String::new() };
-            format!("{name} on {key:?}{others}")
-        }
-        _ => name,
+    let is_script = name.starts_with("EVAL");
+    let count = if is_script { words.nth(1).and_then(|keys| keys.parse().ok()).unwrap_or(0) } else { 1 };
+    let keys: Vec<String> = words.take(count).collect();
+    match &*keys {
+        [] => name,
+        [key] => format!("{name} on {key:?}"),
+        keys if matches!(advice(error), Some(FOREIGN | NO_COUNTER)) => format!("{name} on one of {keys:?}"),
+        [key, others @ ..] => format!("{name} on {key:?} and {} more", others.len()),
     }
 }
 
-/// Returns the denied command. Some servers name only its line in `script`.
-pub(super) fn denied(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
-    if advice(error) != Some(NO_PERMISSION) {
-        return None;
-    }
-    let said = error.detail()?.split_once("to run the '").and_then(|(_, rest)| rest.split_once('\''));
-    if let Some((name, _)) = said {
-        return Some(name.replace('|', " ").to_uppercase());
-    }
-    denied_in_line(script?, error)
-}
-
-fn word(command: &Cmd, at: usize) -> Option<&str> {
-    match command.args_iter().nth(at)? {
-        Arg::Simple(word) => std::str::from_utf8(word).ok(),
-        _ => None,
-    }
-}
-
-fn line<'a>(command: &'a Cmd, error: &RedisError) -> Option<&'a str> {
-    let (_, at) = error.detail()?.split_once("user_script:")?;
-    let digits = at.trim_start().split(|next: char| !next.is_ascii_digit()).next()?;
-    word(command, 1)?.lines().nth(digits.parse::<usize>().ok()?.checked_sub(1)?)
-}
-
-/// Returns the key whose value a lock cannot use: the key in the script's failed line, or else all keys.
-pub(super) fn misused_key(script: Option<&Cmd>, error: &RedisError) -> Option<String> {
-    let (script, met) = (script?, advice(error)?);
-    if met != FOREIGN && met != NO_COUNTER {
-        return None;
-    }
-    let keys: usize = word(script, 2)?.parse().ok()?;
-    let key = |number| word(script, 2 + number);
-    let named = line(script, error)?.split_once("KEYS[").and_then(|(_, rest)| rest.split_once(']'));
-    let number =
-        named.and_then(|(number, _)| if number == "#KEYS" { Some(keys) } else { number.parse().ok() });
-    Some(match number {
-        Some(number) => format!("{:?}", key(number)?),
-        None => format!("one of {:?}", (1..=keys).filter_map(key).collect::<Vec<_>>()),
-    })
-}
-
-fn denied_in_line(command: &Cmd, error: &RedisError) -> Option<String> {
-    let text = word(command, 1).filter(|_| word(command, 0) == Some("EVAL"))?;
-    let called = match error.detail()?.contains("user_script:") {
-        true => line(command, error)?.split_once("redis.call(")?.1,
-        // The script has returned the error.
-        false => text.split_once("redis.pcall(")?.1,
-    };
-    if let Some(argument) = called.strip_prefix("ARGV[") {
-        let number: usize = argument.split_once(']')?.0.parse().ok()?;
-        let keys: usize = word(command, 2)?.parse().ok()?;
-        if let Some(given) = word(command, 2 + keys + number) {
-            return Some(given.to_uppercase());
-        }
-        // Without this argument, the script takes the default that follows in the line.
-    }
-    let mut quoted = called.split('\'').skip(1);
-    let name = quoted.next()?.to_uppercase();
-    // A quoted word right after the name is the subcommand.
-    let second = quoted.next().filter(|between| *between == ", ").and_then(|_| quoted.next());
-    Some(second.map_or_else(|| name.clone(), |second| format!("{name} {}", second.to_uppercase())))
+/// Returns the denied command, if the server names it.
+pub(super) fn denied(error: &RedisError) -> Option<String> {
+    advice(error).filter(|advice| *advice == NO_PERMISSION)?;
+    let (_, said) = error.detail()?.split_once("to run the '")?;
+    Some(said.split_once('\'')?.0.replace('|', " ").to_uppercase())
 }
 
 #[cfg(test)]
@@ -195,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn command_is_quoted_with_its_first_key_and_a_count_of_others() {
+    fn command_is_quoted_with_its_first_key_or_all_that_may_be_foreign() {
         for (words, quoted) in [
             ("GET a", r#"GET on "a""#),
             ("PING", "PING"),
@@ -207,27 +149,19 @@ mod tests {
         ] {
             let mut command = Cmd::new();
             command.arg(words.split(' ').collect::<Vec<_>>());
-            assert_eq!(quote(&command), quoted);
+            assert_eq!(quote(&command, &refusal("OOM no memory")), quoted);
         }
+        let (mut command, foreign) = (cmd("EVAL"), refusal("WRONGTYPE another kind of value"));
+        command.arg(&["text", "2", "a", "b", "argument"]);
+        assert_eq!(quote(&command, &foreign), r#"EVAL on one of ["a", "b"]"#);
     }
 
     #[test]
-    fn denied_command_in_a_script_is_named_unlike_other_errors() {
-        let mut script = cmd("EVAL");
-        script.arg("local key = KEYS[1]\nredis.call('hset', key, 'a', 'b')").arg(1).arg("key");
-        let at = "script: 0123456789abcdef, on @user_script:2.";
-        let denied_there = refusal(&format!("ERR ACL failure in script: no permission {at}"));
-        assert_eq!(denied(Some(&script), &denied_there).as_deref(), Some("HSET"));
-        let mut release = cmd("EVAL");
-        release
-            .arg("redis.call('get', KEYS[1])\nredis.call(ARGV[2] or 'publish', KEYS[1], '0')")
-            .arg(1)
-            .arg("key")
-            .arg(7);
-        assert_eq!(denied(Some(&release), &denied_there).as_deref(), Some("PUBLISH"));
-        release.arg("spublish");
-        assert_eq!(denied(Some(&release), &denied_there).as_deref(), Some("SPUBLISH"));
-        let other = refusal(&format!("WRONGTYPE Operation against a key {at}"));
-        assert_eq!(denied(Some(&script), &other), None);
+    fn denied_command_is_named_if_the_server_names_it() {
+        let named = refusal("NOPERM the user has no permissions to run the 'pubsub|numsub' command");
+        assert_eq!(denied(&named).as_deref(), Some("PUBSUB NUMSUB"));
+        for other in ["ERR ACL failure in script: no permission", "ERR failed to run the 'get' command"] {
+            assert_eq!(denied(&refusal(other)), None, "{other}");
+        }
     }
 }

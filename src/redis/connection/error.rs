@@ -9,7 +9,7 @@ use crate::backend::{Failure, LockName};
 use crate::lock::{LockError, LockKind};
 use crate::support::foreign::message;
 
-use super::advice::{advice, denied, misused_key, of_greeting, quote, said_in_script, what_to_do};
+use super::advice::{advice, denied, of_greeting, quote, says, what_to_do};
 
 /// An error from the Redis backend: of the URL, of connecting, or of a command.
 ///
@@ -146,43 +146,36 @@ impl Error {
     }
 
     pub(crate) fn credentials(address: &str, error: &(dyn std::error::Error + 'static)) -> Self {
-        let context =
-            format!("cannot connect to Redis at {address}: the credentials callback failed: {error}");
-        Self::new(ErrorKind::Connection, context, None)
+        Self::unconnected(address, &format!(": the credentials callback failed: {error}"), None)
     }
 
     pub(crate) fn panicked(address: &str, panic: &(dyn Any + Send)) -> Self {
-        let said = message(panic);
-        let context =
-            format!("cannot connect to Redis at {address}: a callback of the builder's panicked: {said}");
-        Self::new(ErrorKind::Connection, context, None)
+        Self::unconnected(
+            address,
+            &format!(": a callback of the builder's panicked: {}", message(panic)),
+            None,
+        )
     }
 
     /// `command`, which this connection needs, failed or was refused.
     pub(crate) fn greeting(address: &str, command: &str, error: RedisError) -> Self {
-        let what_to_do = what_to_do(&error);
-        let context =
-            format!("cannot connect to Redis at {address}, which does not answer {command}: {what_to_do}");
-        Self::new(ErrorKind::Connection, context, Some(error))
+        let why = format!(", which does not answer {command}: {}", what_to_do(&error));
+        Self::unconnected(address, &why, Some(error))
     }
 
     /// The reply to the TLS handshake was not TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
-        let context = format!(
-            "cannot connect to Redis at {address}, which does not speak TLS there: give rediss:// the server's \
-             `tls-port`, or write redis:// for its `port`"
-        );
-        Self::new(ErrorKind::Connection, context, None)
+        let why = ", which does not speak TLS there: give rediss:// the server's `tls-port`, or write redis:// \
+                   for its `port`";
+        Self::unconnected(address, why, None)
     }
 
     #[cfg(feature = "tls")]
     pub(crate) fn no_handshake(address: &str) -> Self {
-        let context = format!(
-            "cannot connect to Redis at {address}, which did not answer the beginning of a TLS session in time: it is \
-             busy, or does not speak TLS there (its `tls-port` is another one than its `port`)"
-        );
-        Self::new(ErrorKind::Connection, context, None)
+        let why = ", which did not answer the beginning of a TLS session in time: it is busy, or does not speak \
+                   TLS there (its `tls-port` is another one than its `port`)";
+        Self::unconnected(address, why, None)
     }
 
     #[cfg(feature = "tls")]
@@ -198,8 +191,11 @@ impl Error {
             if error.is_connection_refusal() { "; see whether a Redis server runs there" } else { "" };
         let cause = || (error.kind() == Kind::Io).then(|| format!("{error}{advice}"));
         let why = Self::remedy(&error).or_else(cause).map(|why| format!(": {why}")).unwrap_or_default();
-        let context = format!("cannot connect to Redis at {address}{why}");
-        Self::new(ErrorKind::Connection, context, Some(error))
+        Self::unconnected(address, &why, Some(error))
+    }
+
+    fn unconnected(address: &str, why: &str, source: Option<RedisError>) -> Self {
+        Self::new(ErrorKind::Connection, format!("cannot connect to Redis at {address}{why}"), source)
     }
 
     /// Like [`connection`](Self::connection), without the server's words, which may repeat the password.
@@ -234,8 +230,7 @@ impl Error {
         Self::new(ErrorKind::Connection, context, None)
     }
 
-    /// `script`: the command with its script's text, if the command calls a script.
-    pub(crate) fn command(address: &str, command: &Cmd, script: Option<&Cmd>, error: RedisError) -> Self {
+    pub(crate) fn command(address: &str, command: &Cmd, error: RedisError) -> Self {
         let meaning = Meaning::of(&error);
         let (kind, context) = match meaning {
             Meaning::Lost => (
@@ -243,10 +238,10 @@ impl Error {
                 format!("no reply from Redis at {address}, so the command may have run or not"),
             ),
             _ => {
-                let quoted = misused_key(script, &error).map(|key| format!("a script on {key}"));
-                let refused = match (denied(script, &error), quoted.unwrap_or_else(|| quote(command))) {
-                    (Some(denied), quoted) if !quoted.starts_with(&denied) => format!("{denied} in {quoted}"),
-                    (_, quoted) => quoted,
+                let quoted = quote(command, &error);
+                let refused = match denied(&error).filter(|denied| !quoted.starts_with(denied)) {
+                    Some(denied) => format!("{denied} in {quoted}"),
+                    None => quoted,
                 };
                 let what_to_do = what_to_do(&error);
                 (ErrorKind::Refused, format!("Redis at {address} refused {refused}: {what_to_do}"))
@@ -258,7 +253,7 @@ impl Error {
     /// Returns the remedy for a server's refusal, with the denied command's name.
     pub(crate) fn remedy(error: &RedisError) -> Option<String> {
         let what_to_do = advice(error)?;
-        let said = denied(None, error).map(|denied| format!("{denied} was refused: "));
+        let said = denied(error).map(|denied| format!("{denied} was refused: "));
         Some(said.unwrap_or_default() + what_to_do)
     }
 
@@ -278,9 +273,7 @@ impl Error {
     }
 
     pub(crate) fn is_wrong_type(&self) -> bool {
-        let is_one =
-            |error: &RedisError| error.code() == Some("WRONGTYPE") || said_in_script(error, "WRONGTYPE");
-        self.redis_error().is_some_and(is_one)
+        self.redis_error().is_some_and(|error| says(error, "WRONGTYPE"))
     }
 
     /// Returns the redis crate's error; [`source`](std::error::Error::source) has a shorter chain of causes.
@@ -334,10 +327,8 @@ pub(crate) enum Meaning {
 impl Meaning {
     pub(crate) fn of(error: &RedisError) -> Self {
         const NOT_SERVING: [&str; 5] = ["READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS"];
-        let serves_no_client = || {
-            error.code() == Some("BUSY")
-                || NOT_SERVING.iter().any(|word| error.code() == Some(word) || said_in_script(error, word))
-        };
+        let serves_no_client =
+            || error.code() == Some("BUSY") || NOT_SERVING.iter().any(|code| says(error, code));
         match error.kind() {
             Kind::Server(kind) => match kind {
                 ServerErrorKind::TryAgain => Self::CrossSlot,
@@ -409,7 +400,7 @@ mod tests {
         for kind in [ErrorKind::Url, ErrorKind::Unknown, ErrorKind::Refused] {
             assert!(!error(kind).may_pass(), "{kind:?}");
         }
-        let loading = Error::command("", &::redis::cmd("GET"), None, refusal("LOADING it begins"));
+        let loading = Error::command("", &::redis::cmd("GET"), refusal("LOADING it begins"));
         assert!(loading.may_pass());
     }
 

@@ -77,13 +77,9 @@ impl<'a> WireRequest<'a> {
     }
 
     pub(crate) fn error(&self, address: &str, now: Instant, met: RedisError) -> Error {
-        let written = |in_full| {
-            let mut command = Cmd::new();
-            self.write(&mut command, in_full, now);
-            command
-        };
-        let script = self.script.map(|_| written(true));
-        Error::command(address, &written(false), script.as_ref(), met)
+        let mut command = Cmd::new();
+        self.write(&mut command, false, now);
+        Error::command(address, &command, met)
     }
 
     /// Sends the command. `asking`: with ASKING in front, for a Cluster node that is importing the slot.

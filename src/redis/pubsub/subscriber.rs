@@ -184,7 +184,7 @@ impl Subscriber {
             _ => {
                 let mut command = ::redis::cmd(self.commands[0].0);
                 let address = self.connection.server().address();
-                let error = Error::command(&address, command.arg(&**channel), None, error);
+                let error = Error::command(&address, command.arg(&**channel), error);
                 self.shared.channels.refuse(channel, SubscribeError::new(error));
             }
         }

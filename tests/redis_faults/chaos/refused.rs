@@ -113,8 +113,7 @@ async fn release_without_publish_is_refused_and_the_lease_ends() {
             "it does not know a command that locks need",
             "Unknown",
         ),
-        // The refused command of the script, in any wording of the server.
-        (&[], "-publish", "the user has no permission", "refused PUBLISH in EVAL"),
+        (&[], "-publish", "the user has no permission", "EVALSHA on"),
     ] {
         let day = Day::begin_with(args);
         let client = user(&day, rules, WATCHDOG).await;
