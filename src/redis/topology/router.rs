@@ -76,8 +76,10 @@ impl Router {
         sent: Sent,
     ) -> Result<(T, Sent), Error> {
         let reply = T::from_redis_value(reply).map(|reply| (reply, sent));
-        let (server, now) = (hop.node.commands.server(), self.common.runtime.now());
-        reply.map_err(|error| request.error(&server.address(), now, error.into()))
+        reply.map_err(|error| {
+            let now = self.common.runtime.now();
+            request.error(&hop.node.commands.server().address(), now, error.into())
+        })
     }
 
     async fn persist<T: FromRedisValue>(
