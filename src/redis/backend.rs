@@ -9,7 +9,7 @@ use ::redis::{Cmd, cmd};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::backend::{
-    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
+    AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode, Moment,
     NextWaiter, ReleaseOutcome,
 };
 use crate::lock::{Holder, Lease, LeaseId, NameError};
@@ -19,8 +19,7 @@ use crate::support::runtime::Runtime;
 
 use super::connection::{Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
 use super::hand_off_stats::HandOffStats;
-use super::keys;
-use super::keys::Nonces;
+use super::keys::{self, Nonces, QueueKind};
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{Reply, Script, Scripts};
@@ -78,8 +77,7 @@ pub struct Redis {
     pub(super) common: Arc<Common>,
     pub(super) late: Arc<LateAttempts>,
     pub(super) nonces: Arc<Nonces>,
-    /// Indexed by `QueueKind`.
-    pub(super) hand_off_stats: Arc<[HandOffStats; 3]>,
+    pub(super) hand_off_stats: Arc<HandOffStats>,
 }
 
 impl Backend for Redis {
@@ -103,13 +101,14 @@ impl Backend for Redis {
         let name = name.as_str();
         let plain = || keys::listened(name, keys::channel(name));
         let read_write = || keys::listened(name, keys::read_write_channel(name));
+        let grants = || QueueKind::of(mode).grants(name) + client;
         match mode {
             Mode::Plain => Channels { own: keys::calls(name) + client, common: Some(plain()) },
             // Redisson's fair lock publishes releases on the plain channel.
-            Mode::Fair => Channels { own: keys::grants(name) + client, common: Some(plain()) },
-            Mode::Write => Channels { own: keys::write_grants(name) + client, common: Some(read_write()) },
+            Mode::Fair => Channels { own: grants(), common: Some(plain()) },
+            Mode::Write => Channels { own: grants(), common: Some(read_write()) },
             Mode::Read => Channels::one(read_write()),
-            Mode::Permits => Channels::one(keys::permits_grants(name) + client),
+            Mode::Permits => Channels::one(grants()),
         }
     }
 
@@ -248,8 +247,8 @@ impl Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        let AcquireRequest { id, lease, tokens, position, yields, .. } = request;
-        let (begun, counts) = (self.now(), *tokens > 0);
+        let AcquireRequest { id, lease, tokens, position, yields, sent, .. } = request;
+        let counts = *tokens > 0;
         let words = |command: &mut Cmd, now: Instant| {
             let keys = 1 + usize::from(position.is_some()) + usize::from(counts);
             command.arg(keys).arg(name.as_str());
@@ -265,8 +264,7 @@ impl Redis {
                 command.arg(tokens);
             }
             if let Some(position) = position {
-                let waited = position.waited + now.saturating_duration_since(begun);
-                command.arg(waited.as_micros() as u64);
+                command.arg(waited_until(now, position.waited, *sent));
             }
             if *yields {
                 command.arg(1);
@@ -535,6 +533,11 @@ pub(super) fn millis(lease: Duration) -> u64 {
     let begun = u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000));
     // In 64 bits: division of 128 bits is slow.
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX).saturating_add(begun)
+}
+
+/// Returns the time in µs for which a waiter has waited by `now` that had waited for `waited` at `sent`.
+pub(super) fn waited_until(now: Instant, waited: Duration, sent: Moment) -> u64 {
+    (waited + Moment::from(now).saturating_duration_since(sent)).as_micros() as u64
 }
 
 /// A PTTL reply: milliseconds, or −1 for a key without an end.

@@ -37,49 +37,58 @@ pub(super) fn token(name: &str) -> String {
 
 /// Prefix of the channels on which a release calls clients, before the client's uuid. See also `call.lua`.
 pub(super) fn calls(name: &str) -> String {
-    own(name, "call:")
+    own(name, "", "call:")
 }
 
 /// Waiting clients of a plain lock: a sorted set of the ids they ask by, by the start of each wait, in µs.
 pub(super) fn waiters(name: &str) -> String {
-    own(name, "waiters")
+    own(name, "", "waiters")
 }
 
-/// Prefix of the channels with grants of a fair lock, before the client's uuid.
-pub(super) fn grants(name: &str) -> String {
-    own(name, "fair_grant:")
+/// The kinds of locks with a queue of waiters on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueKind {
+    Fair,
+    ReadWrite,
+    Permits,
 }
 
-/// The queue of a fair lock, and its positions: the end of each position, and the waiter's nonce.
-pub(super) fn fair_queue(name: &str) -> [String; 2] {
-    ["fair_queue", "fair_positions"].map(|what| own(name, what))
+impl QueueKind {
+    pub(super) fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Fair => Self::Fair,
+            Mode::Permits => Self::Permits,
+            Mode::Plain | Mode::Write | Mode::Read => Self::ReadWrite,
+        }
+    }
+
+    fn own(self, name: &str, what: &str) -> String {
+        let kind = match self {
+            Self::Fair => "fair",
+            Self::ReadWrite => "rw",
+            Self::Permits => "permits",
+        };
+        own(name, kind, what)
+    }
+
+    /// The queue, and its positions: the end of each position, and the waiter's nonce.
+    pub(super) fn queue(self, name: &str) -> [String; 2] {
+        ["_queue", "_positions"].map(|what| self.own(name, what))
+    }
+
+    /// Prefix of the channels with grants, before the client's uuid.
+    pub(super) fn grants(self, name: &str) -> String {
+        self.own(name, "_grant:")
+    }
 }
 
 pub(super) fn read_write_channel(name: &str) -> String {
     beside("redisson_rwlock", name)
 }
 
-/// Prefix of the channels with grants to writers, before the client's uuid.
-pub(super) fn write_grants(name: &str) -> String {
-    own(name, "rw_grant:")
-}
-
-pub(super) fn write_queue(name: &str) -> [String; 2] {
-    ["rw_queue", "rw_positions"].map(|what| own(name, what))
-}
-
-/// Prefix of the channels with grants of permits, before the client's uuid.
-pub(super) fn permits_grants(name: &str) -> String {
-    own(name, "permits_grant:")
-}
-
-pub(super) fn permits_queue(name: &str) -> [String; 2] {
-    ["permits_queue", "permits_positions"].map(|what| own(name, what))
-}
-
 /// The waiting readers, and the readers whose turn it is.
 pub(super) fn waiting_readers(name: &str) -> [String; 2] {
-    ["rw_readers", "rw_turn"].map(|what| own(name, what))
+    ["_readers", "_turn"].map(|what| QueueKind::ReadWrite.own(name, what))
 }
 
 /// Prefix of readers' leases, before the reader's id, `:rwlock_timeout:`, and the hold's number from 1.
@@ -121,11 +130,11 @@ fn beside(prefix: &str, name: &str) -> String {
 }
 
 /// A key or channel of ours. A name without braces is repeated as a hash tag: all of it decides its slot.
-fn own(name: &str, what: &str) -> String {
+fn own(name: &str, kind: &str, what: &str) -> String {
     if name.contains('{') {
-        [name, ":latchwork:", what].concat()
+        [name, ":latchwork:", kind, what].concat()
     } else {
-        [name, ":latchwork:{", name, "}:", what].concat()
+        [name, ":latchwork:{", name, "}:", kind, what].concat()
     }
 }
 
@@ -216,22 +225,26 @@ mod tests {
     /// Several versions of the crate may run at the same time.
     #[test]
     fn keys_of_a_queue_keep_their_names() {
-        assert_eq!(grants("orders"), "orders:latchwork:{orders}:fair_grant:");
-        assert_eq!(grants("orders:{42}"), "orders:{42}:latchwork:fair_grant:");
+        let keys = |name| {
+            let kinds = [QueueKind::Fair, QueueKind::ReadWrite, QueueKind::Permits];
+            kinds.map(|kind| [kind.queue(name).join(" "), kind.grants(name)].join(" "))
+        };
+        let kept = |beside: &str| {
+            ["fair", "rw", "permits"].map(|kind| {
+                ["queue", "positions", "grant:"].map(|what| format!("{beside}{kind}_{what}")).join(" ")
+            })
+        };
+        assert_eq!(keys("orders"), kept("orders:latchwork:{orders}:"));
+        assert_eq!(keys("orders:{42}"), kept("orders:{42}:latchwork:"));
     }
 
     const ID: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:7";
 
     fn ours(name: &str) -> Vec<String> {
-        let [readers, turn] = waiting_readers(name);
-        let grants = [grants(name), write_grants(name), permits_grants(name)];
-        let grants = grants.map(|channel| channel + &ID[..36]);
-        [fair_queue(name), write_queue(name), permits_queue(name)]
-            .concat()
-            .into_iter()
-            .chain([readers, turn])
-            .chain(grants)
-            .collect()
+        let kinds = [QueueKind::Fair, QueueKind::ReadWrite, QueueKind::Permits];
+        let grants = kinds.map(|kind| kind.grants(name) + &ID[..36]);
+        let queues = kinds.map(|kind| kind.queue(name)).concat();
+        queues.into_iter().chain(waiting_readers(name)).chain(grants).collect()
     }
 
     fn redissons(name: &str) -> Vec<String> {

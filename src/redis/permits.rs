@@ -8,8 +8,7 @@ use crate::lock::{Holder, LeaseId};
 
 use super::backend::{Redis, duration, freed, millis};
 use super::connection::Error;
-use super::keys;
-use super::queue::QueueKind;
+use super::keys::{self, QueueKind};
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
@@ -25,14 +24,14 @@ impl Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        let AcquireRequest { id, lease, position, permits, .. } = request;
-        let (Permits { count, capacity }, begun) = (permits.unwrap_or_default(), self.now());
+        let AcquireRequest { id, lease, position, permits, sent, .. } = request;
+        let Permits { count, capacity } = permits.unwrap_or_default();
         let mut call = self.call(KIND, name, false);
         call.args.extend([millis(*lease).to_string(), keys::id(id), count.to_string(), capacity.to_string()]);
         if let Some(position) = position {
             call.args.extend([millis(position.kept).to_string(), self.nonce(KIND, name, id)]);
         }
-        call.enqueue(*position, begun);
+        call.enqueue(*position, *sent);
         self.attempt_words(&self.scripts.queues[KIND as usize].acquire, &call, name, id).await
     }
 

@@ -5,67 +5,32 @@ use std::time::{Duration, Instant};
 use ::redis::Cmd;
 
 use crate::backend::{
-    AcquireOutcome, AcquireRequest, LockName, Mode, NextWaiter, QueuePosition, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, LockName, Mode, Moment, NextWaiter, QueuePosition, ReleaseOutcome,
 };
 use crate::lock::LeaseId;
 use crate::support::runtime::Runtime;
 
-use super::backend::{Redis, attempted, freed, millis};
+use super::backend::{Redis, attempted, freed, millis, waited_until};
 use super::connection::{Error, Line, WireRequest};
-use super::keys;
+use super::keys::{self, QueueKind};
 use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
 use super::topology::{Router, Sent};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueKind {
-    Fair,
-    ReadWrite,
-    Permits,
-}
-
-impl QueueKind {
-    pub(super) fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Fair => Self::Fair,
-            Mode::Permits => Self::Permits,
-            Mode::Plain | Mode::Write | Mode::Read => Self::ReadWrite,
-        }
-    }
-
-    /// The queue, and its positions.
-    fn queue(self, name: &str) -> [String; 2] {
-        match self {
-            Self::Fair => keys::fair_queue(name),
-            Self::ReadWrite => keys::write_queue(name),
-            Self::Permits => keys::permits_queue(name),
-        }
-    }
-
-    /// Prefix of the channels on which clients receive grants.
-    fn grants(self, name: &str) -> String {
-        match self {
-            Self::Fair => keys::grants(name),
-            Self::ReadWrite => keys::write_grants(name),
-            Self::Permits => keys::permits_grants(name),
-        }
-    }
-}
 
 pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
     /// All arguments but `waited`.
     pub(super) args: Vec<String>,
     /// The last argument, if a waiter may be enqueued: its waiting time, and when that was measured.
-    waited: Option<(Duration, Instant)>,
+    waited: Option<(Duration, Moment)>,
     /// See [`WireRequest`].
     announced: bool,
 }
 
 impl ScriptCall {
     /// Lets the call enqueue a waiter, if there is a position.
-    pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, now: Instant) {
+    pub(super) fn enqueue(&mut self, position: Option<QueuePosition>, sent: Moment) {
         if let Some(position) = position {
-            self.waited = Some((position.waited, now));
+            self.waited = Some((position.waited, sent));
             // A next waiter is of this process, and learns of its lease by the reply.
             self.announced = false;
         }
@@ -74,8 +39,8 @@ impl ScriptCall {
     /// Writes the call as of `now`, so that a slow command does not cost its waiter the place in the queue.
     fn write(&self, command: &mut Cmd, now: Instant) {
         command.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        if let Some((waited, then)) = self.waited {
-            command.arg((waited + now.saturating_duration_since(then)).as_micros().to_string());
+        if let Some((waited, sent)) = self.waited {
+            command.arg(waited_until(now, waited, sent).to_string());
         }
     }
 }
@@ -91,7 +56,7 @@ impl Redis {
             // Whoever waits for permits is queued, and is told of a grant.
             QueueKind::Permits => (Vec::new(), String::new()),
         };
-        let stats = &self.hand_off_stats[kind as usize];
+        let stats = &self.hand_off_stats;
         let common = [self.publish(), if topology.knows_all_listeners() { "1" } else { "0" }];
         let mut args: Vec<String> = common.map(str::to_owned).into();
         let (grants, granted) = (kind.grants(lock), keys::GRANTED.to_owned());
@@ -104,19 +69,15 @@ impl Redis {
         ScriptCall { keys, args, waited: None, announced: releases && stats.last_time(name) }
     }
 
-    pub(super) fn now(&self) -> Instant {
-        self.common.runtime.now()
-    }
-
     pub(super) fn nonce(&self, kind: QueueKind, name: &LockName, waiter: &LeaseId) -> String {
         let grants = kind.grants(name.as_str());
         self.nonces.text(&(grants + &waiter.client_id()), waiter.number())
     }
 
     /// True if the reply says that the released id held the lease. Counts the release.
-    pub(super) fn released(&self, kind: QueueKind, name: &LockName, reply: i64) -> bool {
+    pub(super) fn released(&self, name: &LockName, reply: i64) -> bool {
         if reply > 0 {
-            self.hand_off_stats[kind as usize].count(name, reply == 2);
+            self.hand_off_stats.count(name, reply == 2);
         }
         reply > 0
     }
@@ -167,11 +128,11 @@ impl Redis {
     }
 
     /// True if a short script may decide an attempt: the first of an owner without other holds and tokens.
-    pub(super) fn is_simple(&self, kind: QueueKind, name: &LockName, request: &AcquireRequest) -> bool {
+    pub(super) fn is_simple(&self, name: &LockName, request: &AcquireRequest) -> bool {
         let AcquireRequest { tokens, position, under, .. } = request;
         let is_first = position.is_none_or(|position| position.waited.is_zero());
         // If the last release passed the lock on, the lock is most likely held.
-        *tokens == 0 && is_first && under.is_none() && !self.hand_off_stats[kind as usize].last_time(name)
+        *tokens == 0 && is_first && under.is_none() && !self.hand_off_stats.last_time(name)
     }
 
     /// Sends an attempt by a short script. Returns `None` if the kind's full script has to decide.
@@ -198,14 +159,13 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let kind = QueueKind::of(mode);
-        let AcquireRequest { id, lease, tokens, position, .. } = request;
-        let (lease, tokens, position, begun) = (*lease, *tokens, *position, self.now());
+        let &AcquireRequest { ref id, lease, tokens, position, sent, .. } = request;
         let words = |command: &mut Cmd, _: Instant| {
             let field = if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
             let [queue, _] = kind.queue(name.as_str());
             command.arg(2).arg(name.as_str()).arg(queue).arg(millis(lease)).arg(field).arg(mode.to_string());
         };
-        if self.is_simple(kind, name, request)
+        if self.is_simple(name, request)
             && let Some(outcome) = self.attempt_simple(&self.scripts.take_free, name, request, &words).await?
         {
             return Ok(outcome);
@@ -216,7 +176,7 @@ impl Redis {
         if let Some(position) = position {
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
         }
-        call.enqueue(position, begun);
+        call.enqueue(position, sent);
         self.attempt_words(&self.scripts.queues[kind as usize].acquire, &call, name, id).await
     }
 
@@ -236,18 +196,16 @@ impl Redis {
             call.keys.extend(counter(name, *tokens));
             call.args.extend([keys::id(id), millis(*lease).to_string(), tokens.to_string()]);
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
-            call.enqueue(Some(*position), self.now());
+            call.enqueue(Some(*position), self.common.runtime.now().into());
         }
         let script = &self.scripts.queues[kind as usize].release;
         let (reply, sent) = self.send_words(router, name, script, &call, true).await?;
         Ok(match reply {
             Reply::Token(last_token) => {
-                self.released(kind, name, 1);
+                self.released(name, 1);
                 ReleaseOutcome::GrantedToNext { last_token }
             }
-            Reply::Number(reply) if self.released(kind, name, reply) => {
-                ReleaseOutcome::Released { receivers: 0 }
-            }
+            Reply::Number(reply) if self.released(name, reply) => ReleaseOutcome::Released { receivers: 0 },
             // The first sending passed the lock on. (Or the lease was lost before: the effect is the same.)
             _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,

@@ -10,8 +10,8 @@ use crate::lock::{Holder, LeaseId};
 
 use super::backend::{Redis, duration, millis};
 use super::connection::Error;
-use super::keys;
-use super::queue::{QueueKind, counter};
+use super::keys::{self, QueueKind};
+use super::queue::counter;
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
@@ -29,15 +29,14 @@ impl Redis {
         name: &LockName,
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
-        let AcquireRequest { id, lease, tokens, position, under, .. } = request;
-        let begun = self.now();
+        let AcquireRequest { id, lease, tokens, position, under, sent, .. } = request;
         let words = |command: &mut Cmd, _: Instant| {
-            let [queue, _] = keys::write_queue(name.as_str());
+            let [queue, _] = QueueKind::ReadWrite.queue(name.as_str());
             command.arg(5).arg(name.as_str()).arg(queue).arg(&keys::waiting_readers(name.as_str()));
             command.arg(keys::read_lease(name.as_str(), id)).arg(millis(*lease)).arg(keys::Shown(id));
         };
-        let (kind, script) = (QueueKind::ReadWrite, &self.scripts.read_free);
-        let is_simple = self.is_simple(kind, name, request);
+        let script = &self.scripts.read_free;
+        let is_simple = self.is_simple(name, request);
         if is_simple && let Some(outcome) = self.attempt_simple(script, name, request, &words).await? {
             return Ok(outcome);
         }
@@ -48,12 +47,12 @@ impl Redis {
             false if is_simple => "0",
             false => "",
         };
-        let mut call = self.call(kind, name, false);
+        let mut call = self.call(QueueKind::ReadWrite, name, false);
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.keys.extend(counter(name, *tokens));
         call.args.extend([millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()]);
         call.args.extend(position.map(|position| millis(position.kept).to_string()));
-        call.enqueue(*position, begun);
+        call.enqueue(*position, *sent);
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
@@ -94,12 +93,11 @@ impl Redis {
         name: &LockName,
         id: &LeaseId,
     ) -> Result<ReleaseOutcome, Error> {
-        let kind = QueueKind::ReadWrite;
-        let mut call = self.call(kind, name, true);
+        let mut call = self.call(QueueKind::ReadWrite, name, true);
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.args.push(keys::id(id));
         let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
-        let ended = matches!(reply, Reply::Number(reply) if self.released(kind, name, reply));
+        let ended = matches!(reply, Reply::Number(reply) if self.released(name, reply));
         // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
         let did_read = ended || sent == Sent::Again;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })

@@ -11,7 +11,6 @@ use super::backend::{Redis, millis};
 use super::builder::RedisBuilder;
 use super::connection::{Error, ErrorKind, Timing};
 use super::fake::{EVENT_LIMIT, Fake, alive, layout};
-use super::queue::QueueKind;
 use super::topology::cluster::ShardedMessages;
 use crate::backend::{
     AcquireOutcome, AcquireRequest, Backend, LeaseId, LeaseKey, LockName, Mode, NextWaiter, QueuePosition,
@@ -89,7 +88,7 @@ async fn release_that_finds_no_hold_has_ended_it_if_it_was_sent_again() {
     for mode in QUEUED {
         let (redis, fake) = connect(Redis::builder(), &[NO, LOST, NO]).await;
         assert_eq!(release(&redis, mode).await.unwrap(), ReleaseOutcome::NotHeld, "{mode:?}");
-        assert!(!redis.hand_off_stats[QueueKind::of(mode) as usize].last_time(&name()), "{mode:?}");
+        assert!(!redis.hand_off_stats.last_time(&name()), "{mode:?}");
         assert_eq!(release(&redis, mode).await.unwrap(), RELEASED, "{mode:?}");
         assert_eq!(fake.count("EVALSHA"), 3);
     }
@@ -107,7 +106,7 @@ async fn forced_release_is_not_sent_again() {
 #[tokio::test]
 async fn only_releases_are_left_to_strangers_or_announced() {
     let (redis, fake) = connect(Redis::builder(), &[YES]).await;
-    let stats = &redis.hand_off_stats[QueueKind::ReadWrite as usize];
+    let stats = &redis.hand_off_stats;
     while !stats.is_enough(&name()) {
         stats.count(&name(), false);
     }
@@ -137,7 +136,7 @@ async fn grant_to_the_next_waiter_passes_the_lock_on() {
     let (redis, _fake) = connect(Redis::builder(), &["*1\r\n:7\r\n"]).await;
     let granted = redis.release(Mode::Fair, &name(), &id(1), Some(&next())).await.unwrap();
     assert_eq!(granted, ReleaseOutcome::GrantedToNext { last_token: 7 });
-    assert!(redis.hand_off_stats[QueueKind::Fair as usize].last_time(&name()));
+    assert!(redis.hand_off_stats.last_time(&name()));
 }
 
 #[tokio::test]

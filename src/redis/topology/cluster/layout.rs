@@ -105,7 +105,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::super::super::super::hostile::{WORDS, attack, reply};
-    use super::super::super::super::keys;
+    use super::super::super::super::keys::{self, QueueKind};
     use super::*;
 
     fn text(text: &str) -> Value {
@@ -197,10 +197,11 @@ mod tests {
             assert_eq!(check_name(&lock), Ok(()), "{name}");
             assert_eq!(slot(&keys::channel(name)), slot(name), "{name}");
             assert_eq!(slot(&keys::token(name)), slot(name), "{name}");
-            let own = [&keys::fair_queue(name)[..], &keys::write_queue(name), &keys::waiting_readers(name)]
+            let kinds = [QueueKind::Fair, QueueKind::ReadWrite, QueueKind::Permits];
+            let own = [&kinds.map(|kind| kind.queue(name)).concat()[..], &keys::waiting_readers(name)]
                 .concat();
             for key in
-                own.iter().chain(&[keys::grants(name), keys::write_grants(name), keys::read_leases(name)])
+                own.iter().chain(&kinds.map(|kind| kind.grants(name))).chain(&[keys::read_leases(name)])
             {
                 assert_eq!(slot(key), slot(name), "{key}");
             }
