@@ -123,7 +123,7 @@ async fn lock_that_too_few_replicas_have_is_given_back() {
         let begin = Instant::now();
         let error = lock.lock().await.unwrap_err();
         assert!((WAIT..WAIT * 5).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-        assert_not_replicated(&error, "only 0 of 1 replica had the lock in time");
+        assert_not_replicated(&error, "only 0 of 1 replicas had the lock in time");
         eventually("giving back", async || !lock.is_locked().await.unwrap()).await;
         let waited = lock.try_lock_for(SOON, Lease::Watched).await.unwrap_err();
         assert_not_replicated(&waited, "0 of 1");

@@ -34,14 +34,6 @@ pub(crate) struct ConnectOptions {
     pub(crate) address_map: Option<AddressMap>,
 }
 
-impl ConnectOptions {
-    /// These options for Sentinels, without the server's user, password and name.
-    #[allow(dead_code, reason = "Sentinel need not be built in")]
-    pub(crate) fn of_no_user(&self) -> Self {
-        Self { instead: (None, None), credentials: None, name: None, ..self.clone() }
-    }
-}
-
 /// Makes connections to the URL's server, or to another server with the same user, name and TLS settings.
 pub(crate) struct Dialer {
     info: ConnectionInfo,

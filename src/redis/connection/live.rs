@@ -268,11 +268,20 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     fn heartbeat<'a>(&'a self, connection: &'a mut MultiplexedConnection) -> Boxed<'a, RedisResult<()>>;
 
-    /// Reports that the server of epoch `standing` is the wrong one; may end the epoch for all callers.
-    fn invalidate(&self, standing: &ServerEpoch);
+    /// The address, or whatever else names the server. Each change ends the epoch of all connections.
+    fn known(&self) -> &watch::Sender<Known>;
+
+    /// Reports that the server of epoch `standing` is the wrong one; ends the epoch for all callers.
+    fn invalidate(&self, standing: &ServerEpoch) {
+        if !standing.has_ended() {
+            self.known().send_modify(|_| {});
+        }
+    }
 
     /// Returns an epoch that begins now, and ends when another server has taken this server's place.
-    fn epoch(&self) -> ServerEpoch;
+    fn epoch(&self) -> ServerEpoch {
+        ServerEpoch::until_moved(self.known().subscribe())
+    }
 }
 
 pub(crate) type Known = Option<Arc<str>>;

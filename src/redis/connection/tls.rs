@@ -147,18 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_are_met_with_the_same_certificates_as_their_master() {
-        let tls = Tls {
-            root_certificate: Some(b"root".to_vec()),
-            client_certificate: Some((b"ours".to_vec(), b"key".to_vec())),
-        };
-        let name = Some("a-service".to_owned());
-        let to_sentinels = ConnectOptions { tls, name, ..ConnectOptions::default() }.of_no_user();
-        assert_eq!(to_sentinels.tls.root_certificate.as_deref(), Some(&b"root"[..]));
-        assert!(to_sentinels.tls.client_certificate.is_some() && to_sentinels.name.is_none());
-    }
-
-    #[test]
     fn client_certificate_is_read_or_reported_as_unreadable() {
         let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());

@@ -135,7 +135,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::super::super::connection::{
-        Boxed, Common, Connection, Error, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
+        Boxed, Common, Connection, Error, Known, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
     use super::super::super::keys::Nonces;
     use super::super::super::topology::{Messages, Topology};
@@ -145,7 +145,7 @@ mod tests {
     use crate::support::runtime::TokioRuntime;
     use crate::support::sync::atomic::{AtomicU64, Ordering};
 
-    struct Silent;
+    struct Silent(watch::Sender<Known>);
 
     impl Server for Silent {
         fn address(&self) -> Arc<str> {
@@ -160,10 +160,8 @@ mod tests {
             Box::pin(std::future::pending())
         }
 
-        fn invalidate(&self, _: &ServerEpoch) {}
-
-        fn epoch(&self) -> ServerEpoch {
-            ServerEpoch::until_moved(watch::Sender::new(None).subscribe())
+        fn known(&self) -> &watch::Sender<Known> {
+            &self.0
         }
     }
 
@@ -212,7 +210,7 @@ mod tests {
         let runtime = TokioRuntime::current();
         let common = Arc::new(Common::new(Timing::default(), runtime.clone()));
         let nodes = [7, 8].map(|number| {
-            let listening = Arc::new(Silent);
+            let listening = Arc::new(Silent(watch::Sender::new(None)));
             let commands = Connection::new(Arc::clone(&listening) as Arc<dyn Server>, &common, None);
             Arc::new(Node { number, commands, listening })
         });

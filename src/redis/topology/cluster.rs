@@ -201,10 +201,8 @@ impl Server for AnyNode {
         Box::pin(in_touch(connection))
     }
 
-    fn invalidate(&self, _: &ServerEpoch) {}
-
-    fn epoch(&self) -> ServerEpoch {
-        ServerEpoch::until_moved(self.last.subscribe())
+    fn known(&self) -> &watch::Sender<Known> {
+        &self.last
     }
 }
 

@@ -161,7 +161,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::super::super::connection::{
-        Boxed, Connection, ErrorKind, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
+        Boxed, Connection, ErrorKind, Known, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
     use super::super::super::fake::{act, at_once};
     use super::super::contract::Node;
@@ -183,7 +183,7 @@ mod tests {
         replies: Result<Arc<Mutex<Vec<&'static str>>>, ErrorKind>,
         heard: Heard,
         runtime: TokioRuntime,
-        known: watch::Sender<Option<Arc<str>>>,
+        known: watch::Sender<Known>,
     }
 
     impl Server for Actor {
@@ -221,10 +221,8 @@ mod tests {
             Box::pin(async { Ok(()) })
         }
 
-        fn invalidate(&self, _: &ServerEpoch) {}
-
-        fn epoch(&self) -> ServerEpoch {
-            ServerEpoch::until_moved(self.known.subscribe())
+        fn known(&self) -> &watch::Sender<Known> {
+            &self.known
         }
     }
 

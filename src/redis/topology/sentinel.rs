@@ -16,9 +16,10 @@ mod url;
 use std::sync::Arc;
 
 use ::redis::{ErrorKind as Kind, RedisResult, ServerErrorKind};
+use tokio::sync::watch;
 
 use super::super::connection::{
-    Boxed, Common, ConnectOptions, Dialer, Error, MultiplexedConnection, OwnedTask, Push, Server,
+    Boxed, Common, ConnectOptions, Dialer, Error, Known, MultiplexedConnection, OwnedTask, Push, Server,
     ServerEpoch, TLS_IS_BUILT_IN,
 };
 use super::contract::Topology;
@@ -32,7 +33,9 @@ pub(super) async fn connect(
     common: &Arc<Common>,
 ) -> Result<Arc<dyn Topology>, Error> {
     let url = url::parse(url, TLS_IS_BUILT_IN)?;
-    let to_sentinels = ConnectOptions { instead: url.credentials, ..introduction.of_no_user() };
+    // The callback's credentials and the name are the server's.
+    let to_sentinels =
+        ConnectOptions { instead: url.credentials, credentials: None, name: None, ..introduction.clone() };
     let sentinel = |info| Dialer::new(info, to_sentinels.clone(), common);
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
     let server = Dialer::new(url.server, introduction, common)?;
@@ -86,13 +89,13 @@ impl Server for Sentinels {
         })
     }
 
+    fn known(&self) -> &watch::Sender<Known> {
+        &self.shared.known
+    }
+
     fn invalidate(&self, standing: &ServerEpoch) {
         if !standing.has_ended() {
             self.shared.known.send_replace(None);
         }
-    }
-
-    fn epoch(&self) -> ServerEpoch {
-        ServerEpoch::until_moved(self.shared.known.subscribe())
     }
 }

@@ -104,14 +104,8 @@ impl Server for Fixed {
         (self.heartbeat.1)(connection)
     }
 
-    fn invalidate(&self, standing: &ServerEpoch) {
-        if !standing.has_ended() {
-            self.known.send_modify(|_| {});
-        }
-    }
-
-    fn epoch(&self) -> ServerEpoch {
-        ServerEpoch::until_moved(self.known.subscribe())
+    fn known(&self) -> &watch::Sender<Known> {
+        &self.known
     }
 }
 

@@ -20,17 +20,6 @@ impl Names {
             _ => Self::Server,
         }
     }
-
-    #[cfg_attr(all(feature = "sentinel", feature = "cluster"), allow(dead_code))]
-    pub(super) fn not_built_in(self) -> Error {
-        match self {
-            Self::Server => unreachable!("a server can always be connected to"),
-            Self::Sentinels => {
-                Error::not_built_in(ErrorKind::SentinelNotBuiltIn, "names Sentinels", "sentinel")
-            }
-            Self::Cluster => Error::not_built_in(ErrorKind::ClusterNotBuiltIn, "names a Cluster", "cluster"),
-        }
-    }
 }
 
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
@@ -116,18 +105,6 @@ mod tests {
         for url in ["redis://sentinel", "redis://:sentinel://@host", "sentinel", "redis://redis-cluster", ""]
         {
             assert_eq!(Names::of(url), Names::Server, "{url}");
-        }
-    }
-
-    #[test]
-    fn missing_feature_of_a_url_is_named() {
-        for (names, kind, feature) in [
-            (Names::Sentinels, ErrorKind::SentinelNotBuiltIn, "feature `sentinel`"),
-            (Names::Cluster, ErrorKind::ClusterNotBuiltIn, "feature `cluster`"),
-        ] {
-            let error = names.not_built_in();
-            assert_eq!(error.kind(), kind);
-            assert!(error.to_string().contains(feature), "{error}");
         }
     }
 

@@ -198,8 +198,8 @@ mod tests {
             assert_eq!(slot(&keys::channel(name)), slot(name), "{name}");
             assert_eq!(slot(&keys::token(name)), slot(name), "{name}");
             let kinds = [QueueKind::Fair, QueueKind::ReadWrite, QueueKind::Permits];
-            let own = [&kinds.map(|kind| kind.queue(name)).concat()[..], &keys::waiting_readers(name)]
-                .concat();
+            let own =
+                [&kinds.map(|kind| kind.queue(name)).concat()[..], &keys::waiting_readers(name)].concat();
             for key in
                 own.iter().chain(&kinds.map(|kind| kind.grants(name))).chain(&[keys::read_leases(name)])
             {

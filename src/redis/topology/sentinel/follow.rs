@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use crate::support::runtime::Runtime;
 
-use super::super::super::connection::{BackOff, Common, Error, Push};
-use super::shared::{Shared, address};
+use super::super::super::connection::{Address, BackOff, Common, Error, Push};
+use super::shared::Shared;
 
 /// The channel for a new master. Message: the master's name, old host and port, new host and port.
 const SWITCH_CHANNEL: &str = "+switch-master";
@@ -69,7 +69,10 @@ pub(super) async fn listen(
     loop {
         tokio::select! {
             biased;
-            () = broken.notified() => return Err(Error::connection_lost(&dialer.address())),
+            () = broken.notified() => {
+                let lost = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
+                return Err(Error::connection(&dialer.address(), lost.into()));
+            }
             () = common.runtime.sleep(pause) => {}
         }
         // Change over to a preferred Sentinel once this one has answered.
@@ -80,7 +83,7 @@ pub(super) async fn listen(
         let before = shared.known.borrow().clone();
         let said = shared.ask_over(&mut connection).await;
         match said.map_err(|error| Error::greeting(&dialer.address(), "SENTINEL", error))? {
-            Some((host, port)) => shared.learn(&address(&host, port), |known| *known == before),
+            Some(address) => shared.learn(&address.to_string().into(), |known| *known == before),
             None => return Err(Error::unknown_master(&shared.name)),
         }
         if pause > Duration::ZERO {
@@ -97,25 +100,26 @@ pub(super) async fn listen(
 fn told(shared: &Shared, push: PushInfo) {
     let Some(message) = Msg::from_push_info(push) else { return };
     let Ok(text) = message.get_payload::<String>() else { return };
-    if let Some((host, port)) = switched(&text, &shared.name) {
-        shared.learn(&address(host, port), |_| true);
+    if let Some(address) = switched(&text, &shared.name) {
+        shared.learn(&address.to_string().into(), |_| true);
     }
 }
 
 /// Returns the new address from a message about the master `name`.
-fn switched<'a>(message: &'a str, name: &str) -> Option<(&'a str, u16)> {
+fn switched(message: &str, name: &str) -> Option<Address> {
     let mut words = message.strip_prefix(name)?.strip_prefix(' ')?.split(' ').skip(2);
-    Some((words.next()?, words.next()?.parse().ok()?))
+    Some(Address { host: words.next()?.to_owned(), port: words.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::switched;
+    use super::{Address, switched};
 
     #[test]
     fn message_is_read() {
         let told = "mymaster 10.0.0.1 6379 10.0.0.2 6380";
-        assert_eq!(switched(told, "mymaster"), Some(("10.0.0.2", 6380)));
+        let wanted = Address { host: "10.0.0.2".into(), port: 6380 };
+        assert_eq!(switched(told, "mymaster"), Some(wanted));
         for other in ["my", "master", "mymaster2", ""] {
             assert_eq!(switched(told, other), None, "{other}");
         }

@@ -22,8 +22,6 @@ pub(super) struct Shared {
     pub(super) known: watch::Sender<Known>,
 }
 
-pub(super) type Said = Option<(String, u16)>;
-
 impl Shared {
     pub(super) fn new(name: Arc<str>, sentinels: Vec<Dialer>, server: Dialer) -> Self {
         Self { name, sentinels, first: Mutex::new(0), server, known: watch::Sender::new(None) }
@@ -31,7 +29,7 @@ impl Shared {
 
     /// Asks one Sentinel after another, until a named server confirms its role as master.
     pub(super) async fn find(&self, push: &Push) -> Result<(Arc<str>, MultiplexedConnection), Error> {
-        let (mut refused, mut unknown, mut unasked) = (Vec::<(Said, Error)>::new(), false, None);
+        let (mut refused, mut unknown, mut unasked) = (Vec::<(Address, Error)>::new(), false, None);
         for sentinel in self.in_turn() {
             let said = match self.ask(sentinel).await {
                 Ok(said) => said,
@@ -40,17 +38,17 @@ impl Shared {
                     continue;
                 }
             };
-            let Some((host, port)) = &said else {
+            let Some(said) = said else {
                 unknown = true;
                 continue;
             };
             if refused.iter().any(|(other, _)| *other == said) {
                 continue;
             }
-            match self.connect_to_master(host, *port, push).await {
+            match self.connect_to_master(&said, push).await {
                 Ok(connection) => {
                     self.prefer(sentinel);
-                    return Ok((address(host, *port), connection));
+                    return Ok((said.to_string().into(), connection));
                 }
                 Err(error) => refused.push((said, error)),
             }
@@ -72,28 +70,26 @@ impl Shared {
         *self.first.lock() = sentinel;
     }
 
-    async fn ask(&self, sentinel: usize) -> Result<Said, Error> {
+    async fn ask(&self, sentinel: usize) -> Result<Option<Address>, Error> {
         let sentinel = &self.sentinels[sentinel];
         let mut connection = sentinel.dial(None, Arc::new(|_| {})).await?;
         let said = self.ask_over(&mut connection).await;
         said.map_err(|error| Error::greeting(&sentinel.address(), "SENTINEL", error))
     }
 
-    pub(super) async fn ask_over(&self, connection: &mut MultiplexedConnection) -> RedisResult<Said> {
+    pub(super) async fn ask_over(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<Option<Address>> {
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        question.query_async(connection).await
+        let said: Option<(String, u16)> = question.query_async(connection).await?;
+        Ok(said.map(|(host, port)| Address { host, port }))
     }
 
-    async fn connect_to_master(
-        &self,
-        host: &str,
-        port: u16,
-        push: &Push,
-    ) -> Result<MultiplexedConnection, Error> {
-        let at = Address { host: host.to_owned(), port };
+    async fn connect_to_master(&self, at: &Address, push: &Push) -> Result<MultiplexedConnection, Error> {
         let address = at.to_string();
-        let mut connection = self.server.dial(Some(&at), Arc::clone(push)).await?;
+        let mut connection = self.server.dial(Some(at), Arc::clone(push)).await?;
         let role = role(&mut connection).await.map_err(|error| Error::greeting(&address, "ROLE", error))?;
         if role == "master" { Ok(connection) } else { Err(Error::not_master(&self.name, &address, &role)) }
     }
@@ -115,10 +111,6 @@ impl Shared {
     fn addresses(&self) -> String {
         self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect::<Vec<_>>().join(", ")
     }
-}
-
-pub(super) fn address(host: &str, port: u16) -> Arc<str> {
-    format!("{host}:{port}").into()
 }
 
 /// Returns the server's own word for its role: `master`, `slave` or `sentinel`.
@@ -168,14 +160,5 @@ impl Error {
              failover, try again in a moment, otherwise see the Sentinels' log"
         );
         Self::new(ErrorKind::NotMaster, context, None)
-    }
-
-    pub(crate) fn connection_lost(address: &str) -> Self {
-        let lost = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
-        Self::new(
-            ErrorKind::Connection,
-            format!("the connection to Redis at {address} broke"),
-            Some(lost.into()),
-        )
     }
 }
