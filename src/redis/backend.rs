@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::{Cmd, cmd};
+use ::redis::{Cmd, FromRedisValue, cmd};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::backend::{
@@ -167,8 +167,8 @@ impl Backend for Redis {
 
     async fn roll_back(&self, mode: Mode, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
         let released = self.release_over(self.attempts(), mode, name, id, None).await?;
-        if let Some(until) = self.common.late_until() {
-            self.undo_in_background(until, mode, name, id);
+        if self.common.may_come_late() {
+            self.undo_in_background(mode, name, id);
         }
         Ok(released)
     }
@@ -192,8 +192,7 @@ impl Backend for Redis {
     async fn holders(&self, mode: Mode, name: &LockName) -> Result<Vec<Holder>, Error> {
         match mode {
             Mode::Plain | Mode::Fair => self.holder(name).await.map(Vec::from_iter),
-            Mode::Write => Ok(Vec::from_iter(self.read_write_holders(name, false).await?.writer)),
-            Mode::Read => Ok(self.read_write_holders(name, true).await?.readers),
+            Mode::Write | Mode::Read => self.read_write_holders(name, mode == Mode::Read).await,
             Mode::Permits => self.permits_holders(name).await,
         }
     }
@@ -286,31 +285,44 @@ impl Redis {
     }
 
     async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
-        let force = |calls: bool| async move {
-            let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, &"", calls);
-            let request = self.request(&self.scripts.force_release, name, &words);
-            // Not resent: another owner may hold the lock by then.
-            let request =
-                WireRequest { again: false, waits_for_slot: !calls, line: Line::GiveBack, ..request };
-            self.router.send(&request).await
-        };
-        freed(name, or_without_calls(force(true).await, || force(false)).await?.0)
+        // Not resent: another owner may hold the lock by then.
+        let (reply, _) = self.end_plain(&self.router, &self.scripts.force_release, name, &"", false).await?;
+        freed(name, reply)
     }
 
-    /// Writes the keys and arguments of a script that may free a plain lock. `calls`: calls clients.
-    fn write_release(&self, command: &mut Cmd, name: &LockName, id: &dyn fmt::Display, calls: bool) {
-        let (name, topology) = (name.as_str(), self.router.topology());
-        command.arg(1 + usize::from(calls)).arg(name);
-        if calls {
-            command.arg(keys::waiters(name));
-        }
-        command.arg(keys::Shown(id)).arg(keys::channel(name));
-        let knows_all = topology.knows_all_listeners();
-        if self.publish() != "publish" || !knows_all {
-            command.arg(self.publish());
-        }
-        if !knows_all {
-            command.arg(1);
+    /// Sends a script that may free a plain lock, and calls clients that wait.
+    async fn end_plain<T: FromRedisValue>(
+        &self,
+        router: &Router,
+        script: &Script,
+        name: &LockName,
+        id: &(dyn fmt::Display + Sync),
+        again: bool,
+    ) -> Result<(T, Sent), Error> {
+        let send = |calls: bool| async move {
+            let words = |command: &mut Cmd, _: Instant| {
+                command.arg(1 + usize::from(calls)).arg(name.as_str());
+                if calls {
+                    command.arg(keys::waiters(name.as_str()));
+                }
+                command.arg(keys::Shown(id)).arg(keys::channel(name.as_str()));
+                let knows_all = self.router.topology().knows_all_listeners();
+                if self.publish() != "publish" || !knows_all {
+                    command.arg(self.publish());
+                }
+                if !knows_all {
+                    command.arg(1);
+                }
+            };
+            let request = self.request(script, name, &words);
+            let request = WireRequest { again, waits_for_slot: !calls, line: Line::GiveBack, ..request };
+            router.send(&request).await
+        };
+        match send(true).await {
+            // The slot moves without the key of the waiting clients. No client is called: clients that begin
+            // to wait meanwhile ask by timer.
+            Err(error) if error.meaning() == Some(Meaning::CrossSlot) => Box::pin(send(false)).await,
+            outcome => outcome,
         }
     }
 
@@ -382,31 +394,27 @@ impl Redis {
         .await
     }
 
-    /// Rolls the attempt back each [`UNDO_INTERVAL`] until `until`.
-    fn undo_in_background(&self, until: Instant, mode: Mode, name: &LockName, id: &LeaseId) {
+    /// Rolls the attempt back each [`UNDO_INTERVAL`], for as long as commands may come late.
+    fn undo_in_background(&self, mode: Mode, name: &LockName, id: &LeaseId) {
+        if !self.late.begin_undoing(id) {
+            return;
+        }
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
         self.common.runtime.spawn(async move {
             let runtime = &this.common.runtime;
-            if !this.late.undo(&id, until) {
-                return;
-            }
-            while !runtime.has_ended() && this.late.is_undone(&id, runtime.now()) {
-                runtime.sleep_until(runtime.now() + UNDO_INTERVAL).await;
+            while !runtime.has_ended() && this.common.may_come_late() {
+                runtime.sleep(UNDO_INTERVAL).await;
                 let released = this.release_over(this.attempts(), mode, &name, &id, None).await;
                 if matches!(released, Ok(ReleaseOutcome::Released { .. })) {
                     event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
                 }
             }
+            this.late.end_undoing(&id);
         });
     }
 
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        let free = |calls: bool| async move {
-            let words = |command: &mut Cmd, _: Instant| self.write_release(command, name, id, calls);
-            let request = self.request(&self.scripts.release, name, &words);
-            router.send(&WireRequest { waits_for_slot: !calls, line: Line::GiveBack, ..request }).await
-        };
-        let (heard, sent): (i64, Sent) = or_without_calls(free(true).await, || free(false)).await?;
+        let (heard, sent) = self.end_plain::<i64>(router, &self.scripts.release, name, id, true).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Usually the message had no receiver: skip the look at our own subscription.
@@ -425,6 +433,7 @@ impl Redis {
         for (index, key) in leases.iter().enumerate() {
             by_slot.entry(self.router.topology().slot(key.name.as_str())).or_default().push(index);
         }
+        // Owned: a closure over borrowed parts would make no future that any thread may poll.
         let commands: Vec<Vec<usize>> = by_slot
             .values()
             .flat_map(|indices| indices.chunks(RENEWALS_PER_COMMAND).map(<[usize]>::to_vec))
@@ -457,8 +466,7 @@ impl Redis {
             renewed => return renewed,
         }
         let mut renewed = Vec::with_capacity(indices.len());
-        for index in indices {
-            let index = std::slice::from_ref(index);
+        for index in indices.chunks(1) {
             renewed.extend(self.renew_together(mode, leases, index, lease, true).await?);
         }
         Ok(renewed)
@@ -493,18 +501,6 @@ impl Redis {
             lease => (lease / 3).max(MIN_RENEWAL_LIMIT).min(self.common.timing.response),
         };
         Ok(self.router.send(&WireRequest { limit, waits_for_slot, line: Line::Pass, ..request }).await?.0)
-    }
-}
-
-/// Sends the command again without the waiting clients' key, if the slot moves without that key. No client
-/// is called: clients that begin to wait meanwhile ask by timer.
-async fn or_without_calls<T, F: Future<Output = Result<T, Error>>>(
-    outcome: Result<T, Error>,
-    without: impl FnOnce() -> F,
-) -> Result<T, Error> {
-    match outcome {
-        Err(error) if error.meaning() == Some(Meaning::CrossSlot) => Box::pin(without()).await,
-        outcome => outcome,
     }
 }
 

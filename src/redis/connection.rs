@@ -297,7 +297,7 @@ impl Shared {
     }
 
     /// Has the server close the connections that were given up: their commands may still arrive. If refused,
-    /// rollbacks are repeated until [`Common::late_until`].
+    /// rollbacks are repeated while [commands may come late](Common::may_come_late).
     async fn end_all(
         &self,
         given_up: &[Option<Cmd>],
@@ -525,8 +525,8 @@ mod tests {
             self.told.lock().invalidations += 1;
         }
 
-        fn epoch(&self) -> ServerEpoch {
-            ServerEpoch::until_moved(self.known.subscribe())
+        fn known(&self) -> &watch::Sender<Known> {
+            &self.known
         }
     }
 
@@ -770,13 +770,13 @@ mod tests {
         let stage = Stage::quiet();
         lose(&stage).await;
         assert_eq!(stage.came(1, "CLIENT KILL ID 7 ADDR 10.0.0.1:5").len(), 1);
-        assert_eq!(stage.common.late_until(), None);
+        assert!(!stage.common.may_come_late());
 
         for refused in ["CLIENT KILL", "CLIENT INFO"] {
             let stage = Stage::quiet();
             stage.reply(refused, Duration::ZERO, "-NOPERM no permissions");
             lose(&stage).await;
-            assert!(stage.common.late_until().is_some(), "{refused}");
+            assert!(stage.common.may_come_late(), "{refused}");
         }
 
         let stage = Stage::new(1000 * SECOND, Some(Arc::new(|_| {})));

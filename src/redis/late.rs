@@ -5,8 +5,7 @@
 //! twice.) Either kind of late attempt is undone by its id, as long as it may come: an unanswered attempt is
 //! rolled back anyway; `Backend::may_run_again` tells of an answered attempt that was sent twice.
 
-use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::collections::HashSet;
 
 use crate::lock::LeaseId;
 use crate::support::sync::Mutex;
@@ -22,14 +21,14 @@ const MAX_UNDONE: usize = 1_000;
 pub(super) struct LateAttempts {
     /// Answered attempts that may come once more.
     answered: Mutex<HashSet<LeaseId>>,
-    /// Attempts being undone, and the end of each undoing.
-    undone: Mutex<HashMap<LeaseId, Instant>>,
+    /// Attempts being undone.
+    undone: Mutex<HashSet<LeaseId>>,
 }
 
 impl LateAttempts {
     /// Remembers an attempt that was sent twice, if the server cannot end connections.
     pub(super) fn answered(&self, id: &LeaseId, sent: Sent, common: &Common) {
-        if sent == Sent::Once || common.late_until().is_none() {
+        if sent == Sent::Once || !common.may_come_late() {
             return;
         }
         let mut ids = self.answered.lock();
@@ -47,17 +46,12 @@ impl LateAttempts {
         !ids.is_empty() && ids.remove(id)
     }
 
-    /// Begins to undo the attempt until `until`. False: the id's own undoing is prolonged, or too many run.
-    pub(super) fn undo(&self, id: &LeaseId, until: Instant) -> bool {
+    /// Begins to undo the attempt. False: another task undoes it already, or too many are being undone.
+    pub(super) fn begin_undoing(&self, id: &LeaseId) -> bool {
         {
             let mut ids = self.undone.lock();
-            if let Some(before) = ids.get_mut(id) {
-                *before = until.max(*before);
-                return false;
-            }
-            if ids.len() < MAX_UNDONE {
-                ids.insert(id.clone(), until);
-                return true;
+            if ids.len() < MAX_UNDONE || ids.contains(id) {
+                return ids.insert(id.clone());
             }
         }
         // Outside of the mutex: a tracing subscriber is foreign code.
@@ -65,21 +59,13 @@ impl LateAttempts {
         false
     }
 
-    /// True while the attempt is to be undone; ends the undoing afterwards.
-    pub(super) fn is_undone(&self, id: &LeaseId, now: Instant) -> bool {
-        let mut ids = self.undone.lock();
-        let goes_on = ids.get(id).is_some_and(|until| now < *until);
-        if !goes_on {
-            ids.remove(id);
-        }
-        goes_on
+    pub(super) fn end_undoing(&self, id: &LeaseId) {
+        self.undone.lock().remove(id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ::redis::RedisError;
     use uuid::Uuid;
 
@@ -120,25 +106,12 @@ mod tests {
 
     #[test]
     fn attempt_is_undone_by_one_task_and_tasks_are_limited() {
-        let (late, begun) = (LateAttempts::default(), Instant::now());
-        let until = begun + Duration::from_secs(1);
+        let late = LateAttempts::default();
         let ids: Vec<LeaseId> = (0..=MAX_UNDONE as u64).map(id).collect();
-        assert!(late.undo(&ids[0], until) && !late.undo(&ids[0], until));
-        let others = ids[1..].iter().filter(|id| late.undo(id, until));
+        assert!(late.begin_undoing(&ids[0]) && !late.begin_undoing(&ids[0]));
+        let others = ids[1..].iter().filter(|id| late.begin_undoing(id));
         assert_eq!(others.count(), MAX_UNDONE - 1);
-        assert!(!late.is_undone(&ids[0], until));
-        assert!(late.undo(&ids[MAX_UNDONE], until) && late.is_undone(&ids[MAX_UNDONE], begun));
-    }
-
-    #[test]
-    fn attempt_rolled_back_again_is_undone_until_the_later_deadline() {
-        let (late, begun, id) = (LateAttempts::default(), Instant::now(), id(1));
-        let [soon, later] = [1, 2].map(|seconds| begun + Duration::from_secs(seconds));
-        assert!(late.undo(&id, soon));
-        for until in [later, soon] {
-            assert!(!late.undo(&id, until));
-            assert!(late.is_undone(&id, soon));
-        }
-        assert!(!late.is_undone(&id, later));
+        late.end_undoing(&ids[0]);
+        assert!(late.begin_undoing(&ids[MAX_UNDONE]) && !late.begin_undoing(&ids[0]));
     }
 }

@@ -1,7 +1,8 @@
 //! Semaphores of [`Redis`]: permits with leases, and a queue of waiters.
 
-use ::redis::{Cmd, FromRedisValue, ParsingError, Value};
 use std::time::Instant;
+
+use ::redis::Cmd;
 
 use crate::backend::{AcquireOutcome, AcquireRequest, LockName, Mode, Permits, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
@@ -79,11 +80,10 @@ impl Redis {
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
         let request = self.request(&self.scripts.permits_holders, name, &words);
-        let (found, _): (Found, Sent) = self.router.send(&request).await?;
-        let holders = match found {
-            Found::Holders(holders) => holders,
-            Found::Other(mode) => return Err(Error::other_kind(name, &mode)),
-        };
+        let ((holders, other), _): (Found, Sent) = self.router.send(&request).await?;
+        if let Some(mode) = other {
+            return Err(Error::other_kind(name, &mode));
+        }
         let holder = |(id, left, permits): (String, i64, u32)| {
             Holder::new(id.parse().ok(), duration(left)).mode(Mode::Permits).permits(permits)
         };
@@ -91,19 +91,6 @@ impl Redis {
     }
 }
 
-/// The reply of `permits_holders.lua`: the leases with their rest in ms and permits, or the field `mode` of
-/// another kind of lock.
-enum Found {
-    Holders(Vec<(String, i64, u32)>),
-    Other(String),
-}
-
-impl FromRedisValue for Found {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        Ok(match value {
-            Value::Array(_) => Self::Holders(Vec::from_redis_value(value)?),
-            Value::Attribute { data, .. } => Self::from_redis_value(*data)?,
-            mode => Self::Other(String::from_redis_value(mode)?),
-        })
-    }
-}
+/// The reply of `permits_holders.lua`: each lease with its rest in ms and its permits, and the field `mode`
+/// of another kind of lock.
+type Found = (Vec<(String, i64, u32)>, Option<String>);

@@ -15,13 +15,6 @@ use super::queue::counter;
 use super::scripts::{MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
-/// The holders of a read-write lock: a writer, readers, or a writer that also reads.
-#[derive(Default)]
-pub(super) struct ReadWriteHolders {
-    pub(super) writer: Option<Holder>,
-    pub(super) readers: Vec<Holder>,
-}
-
 impl Redis {
     /// Takes a lease for reading, or has the store remember a waiter that has a position.
     pub(super) async fn read(
@@ -56,15 +49,15 @@ impl Redis {
         self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
     }
 
-    /// The holders of the lock; readers only if `reads`. Each page has the writer.
+    /// The readers of the lock, or else its writer, whom each page has.
     pub(super) async fn read_write_holders(
         &self,
         name: &LockName,
         reads: bool,
-    ) -> Result<ReadWriteHolders, Error> {
+    ) -> Result<Vec<Holder>, Error> {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
-        let (mut seen, mut holders) = (HashSet::new(), ReadWriteHolders::default());
+        let (mut seen, mut holders) = (HashSet::new(), Vec::new());
         let mut from = ("0".to_owned(), String::new());
         for _ in 0..MAX_CALLS {
             // Arguments of changes only are empty.
@@ -75,13 +68,15 @@ impl Redis {
             if let Some(mode) = other {
                 return Err(Error::other_kind(name, &mode));
             }
-            holders.writer = writer.map(holder);
+            if !reads {
+                return Ok(writer.map(holder).into_iter().collect());
+            }
             // While the hash changes, a field may come twice, but no field that stays is skipped.
             let new = readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
-            holders.readers.extend(new.map(holder));
+            holders.extend(new.map(holder));
             match next {
-                Some(next) if reads => from = next,
-                _ => return Ok(holders),
+                Some(next) => from = next,
+                None => return Ok(holders),
             }
         }
         Err(endless(name))

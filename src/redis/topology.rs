@@ -17,6 +17,8 @@ mod url;
 
 use std::sync::Arc;
 
+#[cfg(not(all(feature = "sentinel", feature = "cluster")))]
+use super::connection::ErrorKind;
 use super::connection::{Common, ConnectOptions, Error};
 
 pub(crate) use self::contract::{Messages, Node, Topology};
@@ -45,7 +47,13 @@ pub(crate) async fn connect(
         url::Names::Sentinels => sentinel::connect(url, introduction, common).await,
         #[cfg(feature = "cluster")]
         url::Names::Cluster => cluster::connect(url, introduction, _options.sharded_messages, common).await,
-        #[cfg(not(all(feature = "sentinel", feature = "cluster")))]
-        names => Err(names.not_built_in()),
+        #[cfg(not(feature = "sentinel"))]
+        url::Names::Sentinels => {
+            Err(Error::not_built_in(ErrorKind::SentinelNotBuiltIn, "names Sentinels", "sentinel"))
+        }
+        #[cfg(not(feature = "cluster"))]
+        url::Names::Cluster => {
+            Err(Error::not_built_in(ErrorKind::ClusterNotBuiltIn, "names a Cluster", "cluster"))
+        }
     }
 }

@@ -1,9 +1,10 @@
 -- The holders of a semaphore's permits.
 -- KEYS: the semaphore.
--- Returns each lease: its id, its remaining ms and its permits; or `mode` of another kind of lock.
+-- Returns an array: an array with each lease, its id, its remaining ms and its permits; and the `mode` of
+-- another kind of lock, or nil.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode ~= 'permits' then
-    return mode or redis.call('exists', KEYS[1]) == 1 and 'lock' or {}
+    return { {}, mode or redis.call('exists', KEYS[1]) == 1 and 'lock' }
 end
 local clock, holders = redis.call('time'), {}
 local fields = redis.call('hgetall', KEYS[1])
@@ -14,4 +15,4 @@ for i = 1, #fields, 2 do
         holders[#holders + 1] = { fields[i], left, tonumber(permits) }
     end
 end
-return holders
+return { holders, false }
