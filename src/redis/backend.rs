@@ -40,15 +40,6 @@ pub(super) struct Replicas {
     pub(super) timeout: Duration,
 }
 
-impl Replicas {
-    fn wait(self) -> Cmd {
-        let mut wait = cmd("WAIT");
-        // A timeout of 0 would block for ever.
-        wait.arg(self.count).arg(self.timeout.as_millis().max(1) as u64);
-        wait
-    }
-}
-
 /// Locks kept on a Redis server (6.0 or newer).
 ///
 /// Clones share their connections. The connections live on the tokio runtime in which
@@ -149,9 +140,8 @@ impl Backend for Redis {
     ) -> Result<AcquireOutcome, Error> {
         match mode {
             Mode::Plain => self.acquire_plain(name, request).await,
-            Mode::Fair | Mode::Write => self.take(mode, name, request).await,
+            Mode::Fair | Mode::Write | Mode::Permits => self.take(mode, name, request).await,
             Mode::Read => self.read(name, request).await,
-            Mode::Permits => self.take_permits(name, request).await,
         }
     }
 
@@ -184,8 +174,7 @@ impl Backend for Redis {
     async fn force_release(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         match mode {
             Mode::Plain => self.force_plain(name).await,
-            Mode::Fair | Mode::Write | Mode::Read => self.force(mode, name).await,
-            Mode::Permits => self.force_permits(name).await,
+            Mode::Fair | Mode::Write | Mode::Read | Mode::Permits => self.force(mode, name).await,
         }
     }
 
@@ -376,8 +365,10 @@ impl Redis {
         };
         // Cold: boxed, to keep the hot future small.
         Box::pin(async {
+            // A timeout of 0 would block for ever.
+            let timeout = millis(replicas.timeout).max(1);
             let request = WireRequest {
-                followed_by: Some(replicas.wait()),
+                followed_by: Some(cmd("WAIT").arg(replicas.count).arg(timeout).take()),
                 takes: replicas.timeout,
                 limit: request.limit + replicas.timeout,
                 ..request.clone()

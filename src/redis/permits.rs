@@ -4,38 +4,18 @@ use std::time::Instant;
 
 use ::redis::Cmd;
 
-use crate::backend::{AcquireOutcome, AcquireRequest, LockName, Mode, Permits, ReleaseOutcome};
+use crate::backend::{LockName, Mode, ReleaseOutcome};
 use crate::lock::{Holder, LeaseId};
 
-use super::backend::{Redis, duration, freed, millis};
+use super::backend::{Redis, duration};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
-use super::scripts::{MAX_CALLS, Reply, endless};
+use super::scripts::{ENDED_AND_AGAIN, MAX_CALLS, Reply, endless};
 use super::topology::{Router, Sent};
 
 const KIND: QueueKind = QueueKind::Permits;
 
-/// Reply of a call that has ended the id's lease, and has more waiters to serve: the client repeats the call.
-const ENDED_AND_AGAIN: i64 = -4;
-
 impl Redis {
-    /// Takes permits if no waiter comes before `id`; otherwise gives `id` a position, if there is one.
-    pub(super) async fn take_permits(
-        &self,
-        name: &LockName,
-        request: &AcquireRequest,
-    ) -> Result<AcquireOutcome, Error> {
-        let AcquireRequest { id, lease, position, permits, sent, .. } = request;
-        let Permits { count, capacity } = permits.unwrap_or_default();
-        let mut call = self.call(KIND, name, false);
-        call.args.extend([millis(*lease).to_string(), keys::id(id), count.to_string(), capacity.to_string()]);
-        if let Some(position) = position {
-            call.args.extend([millis(position.kept).to_string(), self.nonce(KIND, name, id)]);
-        }
-        call.enqueue(*position, *sent);
-        self.attempt_words(&self.scripts.queues[KIND as usize].acquire, &call, name, id).await
-    }
-
     /// Ends the lease of `id`, or its position, and grants the free permits to the first waiters.
     pub(super) async fn give_permits_back(
         &self,
@@ -48,7 +28,7 @@ impl Redis {
     }
 
     /// Ends a lease or a position, if the id has one, and serves the waiters. True if the id had a lease.
-    async fn serve(&self, router: &Router, name: &LockName, id: &str) -> Result<bool, Error> {
+    pub(super) async fn serve(&self, router: &Router, name: &LockName, id: &str) -> Result<bool, Error> {
         let mut call = self.call(KIND, name, true);
         call.args.push(id.to_owned());
         let script = &self.scripts.queues[KIND as usize].release;
@@ -62,19 +42,6 @@ impl Redis {
             }
         }
         Err(endless(name))
-    }
-
-    /// Ends all leases. True if permits were in use.
-    pub(super) async fn force_permits(&self, name: &LockName) -> Result<bool, Error> {
-        let call = self.call(KIND, name, false);
-        let script = &self.scripts.queues[KIND as usize].force_release;
-        // Not resent: by then, other owners may hold permits.
-        let (reply, _) = self.send_words(&self.router, name, script, &call, false).await?;
-        if let Reply::Number(ENDED_AND_AGAIN) = reply {
-            self.serve(&self.router, name, "").await?;
-            return Ok(true);
-        }
-        freed(name, reply)
     }
 
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {

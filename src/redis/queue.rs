@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use ::redis::Cmd;
 
 use crate::backend::{
-    AcquireOutcome, AcquireRequest, LockName, Mode, Moment, NextWaiter, QueuePosition, ReleaseOutcome,
+    AcquireOutcome, AcquireRequest, LockName, Mode, Moment, NextWaiter, Permits, QueuePosition,
+    ReleaseOutcome,
 };
 use crate::lock::LeaseId;
 use crate::support::runtime::Runtime;
@@ -13,7 +14,7 @@ use crate::support::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis, waited_until};
 use super::connection::{Error, Line, WireRequest};
 use super::keys::{self, QueueKind};
-use super::scripts::{AGAIN, MAX_CALLS, Reply, Script, endless};
+use super::scripts::{AGAIN, ENDED_AND_AGAIN, MAX_CALLS, Reply, Script, endless};
 use super::topology::{Router, Sent};
 
 pub(super) struct ScriptCall {
@@ -151,7 +152,7 @@ impl Redis {
         }
     }
 
-    /// Takes the lock if no waiter comes before `id`; otherwise gives `id` a position.
+    /// Takes the lock, or permits, if no waiter comes before `id`; otherwise gives `id` a position.
     pub(super) async fn take(
         &self,
         mode: Mode,
@@ -159,20 +160,27 @@ impl Redis {
         request: &AcquireRequest,
     ) -> Result<AcquireOutcome, Error> {
         let kind = QueueKind::of(mode);
-        let &AcquireRequest { ref id, lease, tokens, position, sent, .. } = request;
+        let &AcquireRequest { ref id, lease, tokens, position, permits, sent, .. } = request;
         let words = |command: &mut Cmd, _: Instant| {
             let field = if mode == Mode::Write { keys::writer(id) } else { keys::id(id) };
             let [queue, _] = kind.queue(name.as_str());
             command.arg(2).arg(name.as_str()).arg(queue).arg(millis(lease)).arg(field).arg(mode.to_string());
         };
-        if self.is_simple(name, request)
+        if kind != QueueKind::Permits
+            && self.is_simple(name, request)
             && let Some(outcome) = self.attempt_simple(&self.scripts.take_free, name, request, &words).await?
         {
             return Ok(outcome);
         }
         let mut call = self.call(kind, name, false);
-        call.keys.extend(counter(name, tokens));
-        call.args.extend([millis(lease).to_string(), keys::id(id), tokens.to_string()]);
+        call.args.extend([millis(lease).to_string(), keys::id(id)]);
+        if kind == QueueKind::Permits {
+            let Permits { count, capacity } = permits.unwrap_or_default();
+            call.args.extend([count.to_string(), capacity.to_string()]);
+        } else {
+            call.keys.extend(counter(name, tokens));
+            call.args.push(tokens.to_string());
+        }
         if let Some(position) = position {
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
         }
@@ -212,13 +220,18 @@ impl Redis {
         })
     }
 
-    /// Frees the lock, whichever owner holds it. True if the lock was held.
+    /// Frees the lock, or all permits, whichever owner holds it. True if the lock was held.
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
         let call = self.call(kind, name, false);
         let script = &self.scripts.queues[kind as usize].force_release;
         // Not resent: by then, another owner may hold the lock.
-        freed(name, self.send_words(&self.router, name, script, &call, false).await?.0)
+        let (reply, _) = self.send_words(&self.router, name, script, &call, false).await?;
+        if let Reply::Number(ENDED_AND_AGAIN) = reply {
+            self.serve(&self.router, name, "").await?;
+            return Ok(true);
+        }
+        freed(name, reply)
     }
 }
 

@@ -57,11 +57,10 @@ impl Redis {
     ) -> Result<Vec<Holder>, Error> {
         let leases = keys::read_leases(name.as_str());
         let holder = |(id, left): (String, _)| Holder::new(id.parse().ok(), duration(left));
-        let (mut seen, mut holders) = (HashSet::new(), Vec::new());
-        let mut from = ("0".to_owned(), String::new());
+        let (mut seen, mut holders, mut from) = (HashSet::new(), Vec::new(), "0".to_owned());
         for _ in 0..MAX_CALLS {
             // Arguments of changes only are empty.
-            let args = ["", "", "", "", "", "", "", &*leases, "", &*from.0, &*from.1];
+            let args = ["", "", "", "", "", "", "", &*leases, "", &*from];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&self.scripts.read_write_holders, name, &words);
             let ((writer, next, readers, other), _): (Page, Sent) = self.router.send(&request).await?;
@@ -74,10 +73,10 @@ impl Redis {
             // While the hash changes, a field may come twice, but no field that stays is skipped.
             let new = readers.into_iter().filter(|(id, _)| seen.insert(id.clone()));
             holders.extend(new.map(holder));
-            match next {
-                Some(next) => from = next,
-                None => return Ok(holders),
+            if next == "0" {
+                return Ok(holders);
             }
+            from = next;
         }
         Err(endless(name))
     }
@@ -99,9 +98,9 @@ impl Redis {
     }
 }
 
-/// The reply of `read_write_holders.lua`: the writer and the remaining ms of its lease, the start of the next
-/// page, the same of the readers as of the writer, and the lock's field `mode` if of another kind of lock.
-type Page = (Option<(String, i64)>, Option<(String, String)>, Vec<(String, i64)>, Option<String>);
+/// The reply of `read_write_holders.lua`: the writer and the remaining ms of its lease, the cursor of the
+/// next page, the same of the readers as of the writer, and the field `mode` of another kind of lock.
+type Page = (Option<(String, i64)>, String, Vec<(String, i64)>, Option<String>);
 
 #[cfg(test)]
 mod tests {

@@ -114,6 +114,10 @@ impl FromRedisValue for Reply {
 /// the client repeats the call. Also of a short script that leaves the decision to the kind's full script.
 pub(super) const AGAIN: i64 = -3;
 
+/// Reply of a call that has ended the id's lease of permits, or all leases, and has more waiters to serve:
+/// the client calls `permits_release.lua`.
+pub(super) const ENDED_AND_AGAIN: i64 = -4;
+
 /// Limit of calls until a script has an answer, each for a hundred waiters or readers.
 pub(super) const MAX_CALLS: usize = 10_000;
 

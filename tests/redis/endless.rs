@@ -69,7 +69,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, is_sent_on: impl Fn(&[u8], &m
 async fn call_ends_though_its_answer_is_always_that_there_is_more_to_do() {
     const AGAIN: &str = ":-3\r\n";
     // No writer, a next page, and no reader.
-    const NEXT_PAGE: &str = "*4\r\n$-1\r\n*2\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n$-1\r\n";
+    const NEXT_PAGE: &str = "*4\r\n$-1\r\n$1\r\n7\r\n*0\r\n$-1\r\n";
     let server = RedisServer::start();
     let asks = Liar::before(&server, AGAIN).client().await.get_fair_lock("endless").unwrap();
     let lists = Liar::before(&server, NEXT_PAGE).client().await.get_read_write_lock("endless").unwrap();

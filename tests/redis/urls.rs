@@ -149,12 +149,10 @@ async fn port_without_tls_is_named() {
             open.push(stream);
         }
     });
-    for (port, says) in
-        [(server.port(), "did not answer the beginning of a TLS"), (talking, "does not speak TLS")]
-    {
+    for port in [server.port(), talking] {
         let error = Redis::connect(&format!("rediss://127.0.0.1:{port}")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection);
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains("does not speak TLS there"), "{error}");
     }
 }
 

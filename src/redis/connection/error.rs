@@ -94,7 +94,9 @@ impl Error {
     pub(crate) fn url(what: &str) -> Self {
         let context = format!(
             "the Redis URL cannot be used: {what}; write redis://[user:password@]host[:port][/database], \
-             redis-cluster://[user:password@]host[:port][,host[:port]…] or \
+             redis-cluster://[user:password@]host[:port][,host[:port]…], \
+             redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]\
+             [?sentinel_username=user&sentinel_password=password] or \
              unix:///path[?db=database&user=user&pass=password], with special characters as % and two hexadecimal digits"
         );
         Self::new(ErrorKind::Url, context, None)
@@ -163,18 +165,11 @@ impl Error {
         Self::unconnected(address, &why, Some(error))
     }
 
-    /// The reply to the TLS handshake was not TLS.
+    /// The TLS handshake had no reply in time, or one that is not TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
-        let why = ", which does not speak TLS there: give rediss:// the server's `tls-port`, or write redis:// \
-                   for its `port`";
-        Self::unconnected(address, why, None)
-    }
-
-    #[cfg(feature = "tls")]
-    pub(crate) fn no_handshake(address: &str) -> Self {
-        let why = ", which did not answer the beginning of a TLS session in time: it is busy, or does not speak \
-                   TLS there (its `tls-port` is another one than its `port`)";
+        let why = ", which does not speak TLS there, or not in time: give rediss:// the server's `tls-port`, or \
+                   write redis:// for its `port`";
         Self::unconnected(address, why, None)
     }
 

@@ -39,9 +39,8 @@ impl Connector {
         // limit ends before that of the whole dial, whose error does not name TLS.
         let stream = match runtime.timeout(limit * 9 / 10, self.0.connect(name, stream)).await {
             Some(Ok(stream)) => stream,
-            Some(Err(error)) if is_other_protocol(&error) => return Err(Error::no_tls(&address)),
-            Some(Err(error)) => return Err(met(error)),
-            None => return Err(Error::no_handshake(&address)),
+            Some(Err(error)) if !is_other_protocol(&error) => return Err(met(error)),
+            Some(Err(_)) | None => return Err(Error::no_tls(&address)),
         };
         let connection = over(runtime, info.redis_settings(), stream, config, limit).await;
         connection.map_err(|error| Error::introduction(&address, error))

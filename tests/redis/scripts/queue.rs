@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
 
 use latchwork_testkit::RedisServer;
-use redis::{Connection, Value, from_redis_value};
+use redis::{Connection, Value};
 
 use super::refusals::{
     CHANNEL, FAIR_ACQUIRE, FAIR_KEYS, FAIR_RELEASE, FAIR_RELEASE_IN_FULL, FIRST, GRANTS, LOCK, NEXT, NONCE,
     POSITIONS, QUEUE, SECOND, SHORT, THEM, US, connect, eval, read_write, run,
 };
-use super::stage::{fields, id};
+use super::stage::id;
 
 /// Waiters that one call looks at.
 const BATCH: usize = 100;
@@ -242,49 +242,6 @@ impl Stage {
     fn eval_of_writers(&mut self, text: &str, own: &[&str]) -> Value {
         self.eval(text, read_write::KEYS, WRITES, &words("", own))
     }
-
-    /// A page of readers, and the start of the next page.
-    fn page_of_readers(&mut self, begins: [String; 2]) -> (Vec<String>, Option<[String; 2]>) {
-        let own = [&*begins[0], &*begins[1]];
-        let told = self.eval(read_write::HOLDERS, &[LOCK], WRITES, &words("", &own));
-        type Page = (Value, Option<[String; 2]>, Vec<(String, i64)>, Value);
-        let (_, next, readers, _): Page = from_redis_value(told).unwrap();
-        (readers.into_iter().map(|(reader, _)| reader).collect(), next)
-    }
-}
-
-/// After the change of order, the last reader shown may stand behind readers not yet shown.
-#[test]
-fn readers_are_all_shown_again_once_their_hash_becomes_a_table() {
-    let mut stage = Stage::set();
-    let mut readers: Vec<String> = (0..BATCH + BATCH / 10).map(deaf).collect();
-    for reader in &readers {
-        let () = stage.run(&format!("SET {{s}}lock:{reader}:rwlock_timeout:1 1 PX {SHORT}"));
-    }
-    // A list keeps the order of arrival; the order of a table depends on the server's hash function.
-    for _ in 0..readers.len() {
-        readers.rotate_left(1);
-        stage.put(&format!("mode read{}", fields(readers.iter(), 1)));
-        let (mut shown, mut next) = stage.page_of_readers(["0".to_owned(), String::new()]);
-        let last = next.clone().expect("the readers have several pages")[1].clone();
-        // A field this long makes the server use a table.
-        let () = stage.run(&format!("HSET {LOCK} {US}:{} 1", "l".repeat(100)));
-        let (_, page): (u64, Vec<String>) = stage.run(&format!("HSCAN {LOCK} 0 COUNT {}", BATCH / 2));
-        let fields: Vec<_> = page.into_iter().step_by(2).collect();
-        let is_hidden = |field: &String| readers.contains(field) && !shown.contains(field);
-        let before = fields.iter().take_while(|field| **field != last);
-        if !fields.contains(&last) || !before.clone().any(is_hidden) {
-            continue;
-        }
-        while let Some(begins) = next {
-            let page;
-            (page, next) = stage.page_of_readers(begins);
-            shown.extend(page);
-        }
-        assert!(readers.iter().all(|reader| shown.contains(reader)), "{shown:?}");
-        return;
-    }
-    panic!("expected a table with the last shown reader behind a hidden one");
 }
 
 #[test]

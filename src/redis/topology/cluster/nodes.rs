@@ -153,11 +153,6 @@ impl Nodes {
                     return Ok(());
                 }
                 Some(Ok(Err(error))) => {
-                    event!(
-                        DEBUG,
-                        error = &error as &dyn std::error::Error,
-                        "a node does not say which node has which slot"
-                    );
                     // A node's refusal says more than another node's absence.
                     if failure.as_ref().is_none_or(|known| known.kind() == ErrorKind::Connection) {
                         failure = Some(error);

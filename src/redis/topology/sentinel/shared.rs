@@ -122,16 +122,6 @@ pub(super) async fn role(connection: &mut MultiplexedConnection) -> Result<Strin
 }
 
 impl Error {
-    /// `what`: the defect of the URL, without any part of the URL.
-    pub(crate) fn sentinel_url(what: &str) -> Self {
-        let context = format!(
-            "the Redis URL cannot be used: {what}; write \
-             redis+sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]\
-             [?sentinel_username=user&sentinel_password=password], with special characters as % and two hexadecimal digits"
-        );
-        Self::new(ErrorKind::Url, context, None)
-    }
-
     /// `sentinels`: the addresses asked. `error`: the first Sentinel's error.
     pub(crate) fn no_sentinel(sentinels: &str, error: Self) -> Self {
         let source = error.redis_error().cloned();

@@ -20,7 +20,7 @@ pub(super) struct SentinelUrl {
 /// parser accepts several hosts. `tls`: true if this build supports TLS. Refuses a URL with traces of an
 /// unescaped password.
 pub(super) fn parse(url: &str, tls: bool) -> Result<SentinelUrl, Error> {
-    let wrong = Error::sentinel_url;
+    let wrong = Error::url;
     let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is none"))?;
     let plain = match scheme.to_ascii_lowercase().as_str() {
         "redis+sentinel" | "valkey+sentinel" => "redis",
@@ -75,15 +75,13 @@ fn credentials(options: Option<&str>) -> Result<(Option<String>, Option<String>)
     let (mut username, mut password) = (None, None);
     let Some(options) = options else { return Ok((username, password)) };
     let url = parse_redis_url(&format!("unix:/?{options}"))
-        .ok_or_else(|| Error::sentinel_url("what stands behind its ? cannot be read"))?;
+        .ok_or_else(|| Error::url("what stands behind its ? cannot be read"))?;
     for (option, value) in url.query_pairs() {
         match &*option {
             "sentinel_username" => username = Some(value.into_owned()),
             "sentinel_password" => password = Some(value.into_owned()),
             _ => {
-                return Err(Error::sentinel_url(
-                    "it has an option besides sentinel_username and sentinel_password",
-                ));
+                return Err(Error::url("it has an option besides sentinel_username and sentinel_password"));
             }
         }
     }

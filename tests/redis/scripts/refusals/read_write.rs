@@ -73,7 +73,7 @@ pub(super) const CALLS: [Call; 19] = [
     call(READ_ACQUIRE, READER_KEYS, args!["", SHORT, US, "", "", SHORT, "0"]),
     call(READ_ACQUIRE, FENCED_READER_KEYS, args!["", LONG, US, THEM, "1"]),
     call(READ_RELEASE, READER_KEYS, args!["", US]),
-    call(HOLDERS, &[LOCK], &["", "", "", "", "", "", "", "{s}lock:", "", "0", ""]),
+    call(HOLDERS, &[LOCK], &["", "", "", "", "", "", "", "{s}lock:", "", "0"]),
     call(RENEW, &[LOCK, OURS], &[LONG, "2", US]),
     call(RENEW, &[LOCK], &[LONG, "1", US_TO_WRITE]),
 ];

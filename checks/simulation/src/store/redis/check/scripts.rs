@@ -318,7 +318,7 @@ impl Round<'_> {
             0 => {
                 let (name, leases) = (self.name.to_owned(), self.read_leases());
                 let mut args = vec![String::new(); 7];
-                args.extend([leases, String::new(), "0".to_owned(), String::new()]);
+                args.extend([leases, String::new(), "0".to_owned()]);
                 self.script(both, READ_WRITE_HOLDERS, &[name], &args)
             }
             1..9 => {
