@@ -41,7 +41,9 @@ pub(crate) async fn connect(
     match url::Names::of(url) {
         // Several connections to a node have no common order, and WAIT needs that order.
         #[cfg(feature = "cluster")]
-        url::Names::Cluster if _options.own_connections => Err(Error::no_wait_in_a_cluster()),
+        url::Names::Cluster if _options.own_connections => {
+            Err(Error::url("wait_for_replicas is for one server with its replicas, and not for a Cluster"))
+        }
         url::Names::Server => single::Single::connect(url, introduction, common).await,
         #[cfg(feature = "sentinel")]
         url::Names::Sentinels => sentinel::connect(url, introduction, common).await,

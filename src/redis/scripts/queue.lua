@@ -143,12 +143,8 @@ local function first(id, began)
         end
         -- Ask for listeners instead of counting a message's receivers: a client may hear a message although
         -- the server counts no subscriber, and would believe a grant that was never made.
-        local told
-        if waiters[1] and ARGV[2] == '1' and ARGV[1] == 'spublish' then
-            told = redis.call('pubsub', 'shardnumsub', unpack(channels))
-        elseif waiters[1] and ARGV[2] == '1' then
-            told = redis.call('pubsub', 'numsub', unpack(channels))
-        end
+        local listens = ARGV[1] == 'spublish' and 'shardnumsub' or 'numsub'
+        local told = waiters[1] and ARGV[2] == '1' and redis.call('pubsub', listens, unpack(channels))
         local winner
         for i, waiter in ipairs(waiters) do
             if told and told[2 * i] == 0 then

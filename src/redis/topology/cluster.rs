@@ -71,7 +71,7 @@ pub(super) async fn connect(
     let urls = node_urls(url).unwrap_or_default();
     let seeds = urls.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
     if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
-        return Err(Error::database_of_cluster());
+        return Err(Error::url("a Cluster has no database but 0; leave the database out"));
     }
     let addresses = seeds.iter().filter_map(Address::of).collect();
     let Some(info) = seeds.into_iter().next() else { return Err(Error::url("it names no node")) };
@@ -207,10 +207,6 @@ impl Server for AnyNode {
 }
 
 impl Error {
-    pub(crate) fn database_of_cluster() -> Self {
-        Self::url("a Cluster has no database but 0; leave the database out")
-    }
-
     pub(crate) fn not_a_cluster(&self, address: &str) -> Self {
         let context = format!(
             "Redis at {address} is not a Cluster; write redis:// instead of redis-cluster://, or start it with \
@@ -231,12 +227,6 @@ impl Error {
 
     fn no_connection(context: String) -> Self {
         Self::new(ErrorKind::Connection, context, None)
-    }
-
-    pub(crate) fn no_wait_in_a_cluster() -> Self {
-        let context =
-            "wait_for_replicas is for one server with its replicas, and not for a Cluster; leave it out";
-        Self::new(ErrorKind::Url, context.into(), None)
     }
 }
 
