@@ -22,7 +22,7 @@ use super::hand_off_stats::HandOffStats;
 use super::keys::{self, Nonces, QueueKind};
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
-use super::scripts::{Reply, Script, Scripts};
+use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script};
 use super::topology::{Router, Sent};
 use crate::support::runtime::TokioRuntime;
 
@@ -63,7 +63,6 @@ pub struct Redis {
     pub(super) router: Router,
     /// The router of acquisitions, if acquisitions wait for replicas.
     pub(super) acquisitions: Option<(Router, Replicas)>,
-    pub(super) scripts: Arc<Scripts>,
     pub(super) registry: Registry<RedisTransport>,
     pub(super) common: Arc<Common>,
     pub(super) late: Arc<LateAttempts>,
@@ -258,7 +257,7 @@ impl Redis {
                 command.arg(1);
             }
         };
-        let attempt = self.request(&self.scripts.acquire, name, &words);
+        let attempt = self.request(&ACQUIRE, name, &words);
         let attempt = WireRequest { waits_for_slot: position.is_none(), ..attempt };
         match self.attempt_once(id, &attempt).await {
             // The slot is moving, without the key of the waiting clients: no release calls this client.
@@ -275,7 +274,7 @@ impl Redis {
 
     async fn force_plain(&self, name: &LockName) -> Result<bool, Error> {
         // Not resent: another owner may hold the lock by then.
-        let (reply, _) = self.end_plain(&self.router, &self.scripts.force_release, name, &"", false).await?;
+        let (reply, _) = self.end_plain(&self.router, &FORCE_RELEASE, name, &"", false).await?;
         freed(name, reply)
     }
 
@@ -317,7 +316,7 @@ impl Redis {
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
-        let request = self.request(&self.scripts.holder, name, &words);
+        let request = self.request(&HOLDER, name, &words);
         let (found, _): (Option<Found>, Sent) = self.router.send(&request).await?;
         Ok(found.map(|(left, fields, mode)| {
             // The field `mode` does not parse as an id.
@@ -405,7 +404,7 @@ impl Redis {
     }
 
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        let (heard, sent) = self.end_plain::<i64>(router, &self.scripts.release, name, id, true).await?;
+        let (heard, sent) = self.end_plain::<i64>(router, &RELEASE, name, id, true).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Usually the message had no receiver: skip the look at our own subscription.
@@ -484,7 +483,7 @@ impl Redis {
             let fields_each = if mode == Mode::Read { 2 } else { 1 };
             command.arg(keys.len()).arg(&keys).arg(millis(lease)).arg(fields_each).arg(&fields);
         };
-        let request = self.request(&self.scripts.renew, &leases[indices[0]].name, &words);
+        let request = self.request(&RENEW, &leases[indices[0]].name, &words);
         // Leaves time to resend after a lost reply.
         let limit = match lease {
             // A question, which extends no lease.

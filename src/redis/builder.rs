@@ -15,9 +15,7 @@ use crate::support::sync::block_on;
 use super::backend::{Redis, Replicas};
 use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
 use super::keys::Nonces;
-use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
-use super::scripts::Scripts;
 #[cfg(feature = "cluster")]
 use super::topology::cluster::ShardedMessages;
 use super::topology::{self, Options, Router};
@@ -303,14 +301,12 @@ impl RedisBuilder {
         let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));
         let router = Router::new(topology, Arc::clone(&common));
         let acquisitions = self.replicas.and_then(|replicas| Some((router.with_own_connection()?, replicas)));
-        let (scripts, late) = (Arc::new(Scripts::new()), Arc::new(LateAttempts::default()));
         Ok(Redis {
             router,
             acquisitions,
-            scripts,
             registry,
             common,
-            late,
+            late: Arc::default(),
             nonces,
             hand_off_stats: Arc::default(),
         })

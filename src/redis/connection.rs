@@ -237,12 +237,10 @@ impl Shared {
             state.not_before
         };
         if let Some(not_before) = not_before {
-            tokio::select! {
-                biased;
-                // The server has moved: dial the new address now.
-                () = self.server.epoch().ended() => {}
-                () = self.common.runtime.sleep_until(not_before) => {}
-            }
+            let runtime = &self.common.runtime;
+            let pause = not_before.saturating_duration_since(runtime.now());
+            // If the server moves, dial the new address at once.
+            runtime.timeout(pause, self.server.epoch().ended()).await;
         }
         let (number, given_up, unused) = self.state.lock().begin_dial();
         if let Some(unused) = unused {
@@ -419,11 +417,7 @@ async fn tend(shared: Weak<Shared>, number: u64, standing: ServerEpoch) {
     let (mut _refused, mut answers) = (false, 0);
     loop {
         let pause = common.timing.heartbeat_pause(common.runtime.random());
-        let has_moved = tokio::select! {
-            biased;
-            () = &mut moved => true,
-            () = common.runtime.sleep(pause) => false,
-        };
+        let has_moved = common.runtime.timeout(pause, &mut moved).await.is_some();
         let Some(shared) = shared.upgrade() else { return };
         let Some(live) = shared.state.lock().live(number) else { return };
         if has_moved {

@@ -10,10 +10,8 @@ use crate::lock::{Holder, LeaseId};
 use super::backend::{Redis, duration};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
-use super::scripts::{ENDED_AND_AGAIN, MAX_CALLS, Reply, endless};
+use super::scripts::{ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, Reply, endless};
 use super::topology::{Router, Sent};
-
-const KIND: QueueKind = QueueKind::Permits;
 
 impl Redis {
     /// Ends the lease of `id`, or its position, and grants the free permits to the first waiters.
@@ -29,12 +27,11 @@ impl Redis {
 
     /// Ends a lease or a position, if the id has one, and serves the waiters. True if the id had a lease.
     pub(super) async fn serve(&self, router: &Router, name: &LockName, id: &str) -> Result<bool, Error> {
-        let mut call = self.call(KIND, name, true);
+        let mut call = self.call(QueueKind::Permits, name, true);
         call.args.push(id.to_owned());
-        let script = &self.scripts.queues[KIND as usize].release;
         let mut had_it = false;
         for _ in 0..MAX_CALLS {
-            let (reply, sent) = self.send_words(router, name, script, &call, true).await?;
+            let (reply, sent) = self.send_words(router, name, &PERMITS_RELEASE, &call, true).await?;
             // The first sending ended the lease. (Or the lease was lost before: the effect is the same.)
             had_it |= sent == Sent::Again || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
             if !matches!(reply, Reply::Number(ENDED_AND_AGAIN)) {
@@ -46,7 +43,7 @@ impl Redis {
 
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
-        let request = self.request(&self.scripts.permits_holders, name, &words);
+        let request = self.request(&PERMITS_HOLDERS, name, &words);
         let ((holders, other), _): (Found, Sent) = self.router.send(&request).await?;
         if let Some(mode) = other {
             return Err(Error::other_kind(name, &mode));

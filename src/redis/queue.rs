@@ -14,7 +14,7 @@ use crate::support::runtime::Runtime;
 use super::backend::{Redis, attempted, freed, millis, waited_until};
 use super::connection::{Error, Line, WireRequest};
 use super::keys::{self, QueueKind};
-use super::scripts::{AGAIN, ENDED_AND_AGAIN, MAX_CALLS, Reply, Script, endless};
+use super::scripts::{AGAIN, ENDED_AND_AGAIN, MAX_CALLS, QUEUES, Reply, Script, TAKE_FREE, endless};
 use super::topology::{Router, Sent};
 
 pub(super) struct ScriptCall {
@@ -168,7 +168,7 @@ impl Redis {
         };
         if kind != QueueKind::Permits
             && self.is_simple(name, request)
-            && let Some(outcome) = self.attempt_simple(&self.scripts.take_free, name, request, &words).await?
+            && let Some(outcome) = self.attempt_simple(&TAKE_FREE, name, request, &words).await?
         {
             return Ok(outcome);
         }
@@ -185,7 +185,8 @@ impl Redis {
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
         }
         call.enqueue(position, sent);
-        self.attempt_words(&self.scripts.queues[kind as usize].acquire, &call, name, id).await
+        let [acquire, ..] = QUEUES[kind as usize];
+        self.attempt_words(acquire, &call, name, id).await
     }
 
     /// Passes the lock on if `id` holds it, and removes `id` from the queue.
@@ -206,8 +207,8 @@ impl Redis {
             call.args.extend([millis(position.kept).to_string(), self.nonce(kind, name, id)]);
             call.enqueue(Some(*position), self.common.runtime.now().into());
         }
-        let script = &self.scripts.queues[kind as usize].release;
-        let (reply, sent) = self.send_words(router, name, script, &call, true).await?;
+        let [_, release, _] = QUEUES[kind as usize];
+        let (reply, sent) = self.send_words(router, name, release, &call, true).await?;
         Ok(match reply {
             Reply::Token(last_token) => {
                 self.released(name, 1);
@@ -224,9 +225,9 @@ impl Redis {
     pub(super) async fn force(&self, mode: Mode, name: &LockName) -> Result<bool, Error> {
         let kind = QueueKind::of(mode);
         let call = self.call(kind, name, false);
-        let script = &self.scripts.queues[kind as usize].force_release;
+        let [.., force_release] = QUEUES[kind as usize];
         // Not resent: by then, another owner may hold the lock.
-        let (reply, _) = self.send_words(&self.router, name, script, &call, false).await?;
+        let (reply, _) = self.send_words(&self.router, name, force_release, &call, false).await?;
         if let Reply::Number(ENDED_AND_AGAIN) = reply {
             self.serve(&self.router, name, "").await?;
             return Ok(true);

@@ -12,7 +12,7 @@ use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
 use super::queue::counter;
-use super::scripts::{MAX_CALLS, Reply, endless};
+use super::scripts::{MAX_CALLS, READ_ACQUIRE, READ_FREE, READ_RELEASE, READ_WRITE_HOLDERS, Reply, endless};
 use super::topology::{Router, Sent};
 
 impl Redis {
@@ -28,7 +28,7 @@ impl Redis {
             command.arg(5).arg(name.as_str()).arg(queue).arg(&keys::waiting_readers(name.as_str()));
             command.arg(keys::read_lease(name.as_str(), id)).arg(millis(*lease)).arg(keys::Shown(id));
         };
-        let script = &self.scripts.read_free;
+        let script = &*READ_FREE;
         let is_simple = self.is_simple(name, request);
         if is_simple && let Some(outcome) = self.attempt_simple(script, name, request, &words).await? {
             return Ok(outcome);
@@ -46,7 +46,7 @@ impl Redis {
         call.args.extend([millis(*lease).to_string(), keys::id(id), under, fenced.to_owned()]);
         call.args.extend(position.map(|position| millis(position.kept).to_string()));
         call.enqueue(*position, *sent);
-        self.attempt_words(&self.scripts.read_acquire, &call, name, id).await
+        self.attempt_words(&READ_ACQUIRE, &call, name, id).await
     }
 
     /// The readers of the lock, or else its writer, whom each page has.
@@ -62,7 +62,7 @@ impl Redis {
             // Arguments of changes only are empty.
             let args = ["", "", "", "", "", "", "", &*leases, "", &*from];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
-            let request = self.request(&self.scripts.read_write_holders, name, &words);
+            let request = self.request(&READ_WRITE_HOLDERS, name, &words);
             let ((writer, next, readers, other), _): (Page, Sent) = self.router.send(&request).await?;
             if let Some(mode) = other {
                 return Err(Error::other_kind(name, &mode));
@@ -90,7 +90,7 @@ impl Redis {
         let mut call = self.call(QueueKind::ReadWrite, name, true);
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.args.push(keys::id(id));
-        let (reply, sent) = self.send_words(router, name, &self.scripts.read_release, &call, true).await?;
+        let (reply, sent) = self.send_words(router, name, &READ_RELEASE, &call, true).await?;
         let ended = matches!(reply, Reply::Number(reply) if self.released(name, reply));
         // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
         let did_read = ended || sent == Sent::Again;

@@ -1,91 +1,55 @@
 //! The Lua scripts, one file each, and their calls.
 
+use std::sync::LazyLock;
+
 use ::redis::{FromRedisValue, ParsingError, Value};
 
 use crate::backend::LockName;
 
 use super::connection::{Error, ErrorKind};
 
-pub(super) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) release: Script,
-    pub(super) holder: Script,
-    pub(super) force_release: Script,
-    pub(super) renew: Script,
-    pub(super) take_free: Script,
-    pub(super) queues: [QueueScripts; 3],
-    pub(super) read_free: Script,
-    pub(super) read_acquire: Script,
-    pub(super) read_release: Script,
-    pub(super) read_write_holders: Script,
-    pub(super) permits_holders: Script,
-}
-
-pub(super) struct QueueScripts {
-    pub(super) acquire: Script,
-    pub(super) release: Script,
-    pub(super) force_release: Script,
-}
-
-/// Joins files to a script. The scripts of a kind: the kind's constants, perhaps the most frequent calls,
+/// Joins files to scripts. The scripts of a kind: the kind's constants, perhaps the most frequent calls,
 /// which need no functions, the common functions, the kind's functions, and the script.
-macro_rules! script {
-    ($($part:expr),+) => { Script::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+)) };
-}
+macro_rules! scripts {
+    ($($name:ident: $($part:literal)+;)+) => {
+        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+))
+        });)+
 
-macro_rules! permits_script {
-    ($($part:literal),+) => { script!("permits_kind", "steps", $($part),+) };
-}
-
-macro_rules! queue_scripts {
-    ($kind:literal, $constants:literal) => {
-        QueueScripts {
-            acquire: script!($constants, "counter", "queue", $kind, "queue_acquire"),
-            release: script!($constants, "hand_off", "counter", "queue", $kind, "queue_release"),
-            force_release: script!($constants, "counter", "queue", $kind, "queue_force_release"),
-        }
+        #[cfg(test)]
+        static ALL: &[&LazyLock<Script>] = &[$(&$name),+];
     };
 }
 
-impl Scripts {
-    pub(super) fn new() -> Self {
-        Self {
-            acquire: script!("counter", "acquire"),
-            release: script!("call", "release"),
-            holder: script!("holder"),
-            force_release: script!("call", "force_release"),
-            renew: script!("steps", "renew"),
-            take_free: script!("take_free"),
-            queues: [
-                queue_scripts!("fair", "fair_kind"),
-                queue_scripts!("read_write", "read_write_kind"),
-                QueueScripts {
-                    acquire: permits_script!("permits_enqueue", "queue", "permits", "permits_acquire"),
-                    release: permits_script!("permits_hand_off", "queue", "permits", "permits_release"),
-                    force_release: permits_script!("queue", "permits", "permits_force_release"),
-                },
-            ],
-            read_free: script!("read_free"),
-            read_acquire: script!("read_write_kind", "counter", "queue", "read_write", "read_acquire"),
-            read_release: script!(
-                "read_write_kind",
-                "read_alone",
-                "counter",
-                "queue",
-                "read_write",
-                "read_release"
-            ),
-            permits_holders: script!("permits_holders"),
-            read_write_holders: script!(
-                "read_write_kind",
-                "counter",
-                "queue",
-                "read_write",
-                "read_write_holders"
-            ),
-        }
-    }
+scripts! {
+    ACQUIRE: "counter" "acquire";
+    RELEASE: "call" "release";
+    HOLDER: "holder";
+    FORCE_RELEASE: "call" "force_release";
+    RENEW: "steps" "renew";
+    TAKE_FREE: "take_free";
+    FAIR_ACQUIRE: "fair_kind" "counter" "queue" "fair" "queue_acquire";
+    FAIR_RELEASE: "fair_kind" "hand_off" "counter" "queue" "fair" "queue_release";
+    FAIR_FORCE_RELEASE: "fair_kind" "counter" "queue" "fair" "queue_force_release";
+    WRITE_ACQUIRE: "read_write_kind" "counter" "queue" "read_write" "queue_acquire";
+    WRITE_RELEASE: "read_write_kind" "hand_off" "counter" "queue" "read_write" "queue_release";
+    WRITE_FORCE_RELEASE: "read_write_kind" "counter" "queue" "read_write" "queue_force_release";
+    READ_FREE: "read_free";
+    READ_ACQUIRE: "read_write_kind" "counter" "queue" "read_write" "read_acquire";
+    READ_RELEASE: "read_write_kind" "read_alone" "counter" "queue" "read_write" "read_release";
+    READ_WRITE_HOLDERS: "read_write_kind" "counter" "queue" "read_write" "read_write_holders";
+    PERMITS_ACQUIRE: "permits_kind" "steps" "permits_enqueue" "queue" "permits" "permits_acquire";
+    PERMITS_RELEASE: "permits_kind" "steps" "permits_hand_off" "queue" "permits" "permits_release";
+    PERMITS_FORCE_RELEASE: "permits_kind" "steps" "queue" "permits" "permits_force_release";
+    PERMITS_HOLDERS: "permits_holders";
 }
+
+/// The scripts that take, release and force free, by `QueueKind`.
+pub(super) static QUEUES: [[&LazyLock<Script>; 3]; 3] = [
+    [&FAIR_ACQUIRE, &FAIR_RELEASE, &FAIR_FORCE_RELEASE],
+    [&WRITE_ACQUIRE, &WRITE_RELEASE, &WRITE_FORCE_RELEASE],
+    [&PERMITS_ACQUIRE, &PERMITS_RELEASE, &PERMITS_FORCE_RELEASE],
+];
 
 /// The reply of `acquire.lua` unless nil, of `force_release.lua`, and of the scripts with a queue.
 pub(super) enum Reply {
@@ -159,14 +123,6 @@ fn without_comments(source: &str) -> String {
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = Script> {
-        let all = Scripts::new();
-        let queues = all.queues.map(|it| [it.acquire, it.release, it.force_release]);
-        let plain = [all.acquire, all.release, all.holder, all.force_release, all.renew];
-        let read = [all.read_acquire, all.read_release, all.read_write_holders, all.permits_holders];
-        queues.into_iter().flatten().chain(plain).chain(read)
-    }
-
     #[test]
     fn call_that_has_no_end_says_how_often_it_was_repeated() {
         let error = endless(&LockName::new("orders").unwrap()).to_string();
@@ -178,7 +134,7 @@ mod tests {
         let source =
             "-- Says so.\nlocal a = 1 -- one\n\n    -- Twice.\n    if a then\n        return '--'\n    end\n";
         assert_eq!(without_comments(source), "local a = 1 -- one\nif a then\nreturn '--'\nend\n");
-        for script in all() {
+        for script in ALL {
             assert!(script.text.lines().all(|line| !line.starts_with([' ', '-']) && !line.is_empty()));
             assert!(!script.text.contains("[[") && !script.text.contains("[="));
         }

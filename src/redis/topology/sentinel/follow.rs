@@ -67,13 +67,9 @@ pub(super) async fn listen(
     *stood = true;
     let mut pause = Duration::ZERO;
     loop {
-        tokio::select! {
-            biased;
-            () = broken.notified() => {
-                let lost = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
-                return Err(Error::connection(&dialer.address(), lost.into()));
-            }
-            () = common.runtime.sleep(pause) => {}
+        if common.runtime.timeout(pause, broken.notified()).await.is_some() {
+            let lost = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
+            return Err(Error::connection(&dialer.address(), lost.into()));
         }
         // Change over to a preferred Sentinel once this one has answered.
         if pause > Duration::ZERO && shared.in_turn().next() != Some(sentinel) {
