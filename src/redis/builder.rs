@@ -13,7 +13,7 @@ use crate::support::runtime::{Runtime, TokioRuntime, shielded};
 use crate::support::sync::block_on;
 
 use super::backend::{Redis, Replicas};
-use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, Timing};
+use super::connection::{Boxed, Common, ConnectOptions, Credentials, Error, MAX_TIME, Timing};
 use super::keys::Nonces;
 use super::pubsub::RedisTransport;
 #[cfg(feature = "cluster")]
@@ -104,7 +104,7 @@ pub struct RedisBuilder {
 impl RedisBuilder {
     /// Limits the time to connect, the server's greeting included; 1 s by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timing.connect = timeout;
+        self.timing.connect = timeout.min(MAX_TIME);
         self
     }
 
@@ -117,7 +117,7 @@ impl RedisBuilder {
     /// At most 256 acquiring and 256 releasing commands are in flight at a time. Further commands queue for
     /// as long as those in flight are answered: `Metrics::commands_waiting`.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.timing.response = timeout;
+        self.timing.response = timeout.min(MAX_TIME);
         self
     }
 
@@ -130,14 +130,14 @@ impl RedisBuilder {
     #[track_caller]
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         assert!(!interval.is_zero(), "there must be some time between two heartbeats");
-        self.timing.heartbeat = interval;
+        self.timing.heartbeat = interval.min(MAX_TIME);
         self
     }
 
     /// Sets the silence after which the operating system probes a connection (TCP keepalive), in whole
     /// seconds from 1 to 32 767; 15 s by default. Times outside of that range are clamped.
     pub fn keepalive(mut self, after: Duration) -> Self {
-        self.timing.keepalive = after;
+        self.timing.keepalive = after.min(MAX_TIME);
         self
     }
 
@@ -182,7 +182,7 @@ impl RedisBuilder {
     /// half as long again; 1 s by default. Where a lock goes to and fro between processes, a waiter that
     /// returns within this time costs the server one command instead of three.
     pub fn linger(mut self, linger: Duration) -> Self {
-        self.timing.linger = linger;
+        self.timing.linger = linger.min(MAX_TIME);
         self
     }
 
@@ -295,7 +295,7 @@ impl RedisBuilder {
 
     async fn connect_on(mut self, runtime: TokioRuntime, url: &str) -> Result<Redis, Error> {
         self.topology.own_connections = self.replicas.is_some();
-        let common = Arc::new(Common::new(self.timing.bounded(), runtime));
+        let common = Arc::new(Common::new(self.timing, runtime));
         let topology = topology::connect(url, self.introduction, self.topology, &common).await?;
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));

@@ -43,7 +43,7 @@ use self::in_flight::{InFlight, Limit, Place};
 pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, OwnedTask, Push, Server, ServerEpoch};
 pub(crate) use self::request::{Line, WireRequest};
 use self::timing::random_part;
-pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
+pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MAX_TIME, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
 
 pub(crate) const TLS_IS_BUILT_IN: bool = cfg!(feature = "tls");
 

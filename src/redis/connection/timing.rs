@@ -25,7 +25,7 @@ pub(crate) const MIN_RENEWAL_LIMIT: Duration = Duration::from_millis(500);
 pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 
 /// Stands for longer times, which would overflow.
-const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -53,14 +53,6 @@ impl Default for Timing {
 }
 
 impl Timing {
-    pub(crate) fn bounded(mut self) -> Self {
-        let Self { connect, response, linger, heartbeat, keepalive } = &mut self;
-        for time in [connect, response, linger, heartbeat, keepalive] {
-            *time = MAX_TIME.min(*time);
-        }
-        self
-    }
-
     /// For tests: limits that a busy machine does not reach.
     #[cfg(test)]
     pub(crate) fn unhurried() -> Self {
