@@ -218,7 +218,7 @@ impl LockBench {
 // Seven instructions of a pair keep the start of a call that may become a waiter, and drop it. The
 // acquisition and the release's command check tokio's budget.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(212_031, 2 * ROUNDS))]
+#[bench::one(args = (lock_bench()), config = at_most(213_831, 2 * ROUNDS))]
 fn lock_and_unlock(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         let guard = bench.ready(black_box(&bench.lock).lock()).expect("the lock is free");
@@ -228,7 +228,7 @@ fn lock_and_unlock(bench: LockBench) -> LockBench {
 }
 
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(196_631, 2 * ROUNDS))]
+#[bench::one(args = (lock_bench()), config = at_most(200_631, 2 * ROUNDS))]
 fn lock_and_drop(bench: LockBench) -> LockBench {
     for _ in 0..ROUNDS {
         drop(black_box(bench.ready(black_box(&bench.lock).lock()).expect("the lock is free")));
@@ -238,7 +238,7 @@ fn lock_and_drop(bench: LockBench) -> LockBench {
 
 // The lock is held; a waiter comes; dropping the guard hands the lock off to the waiter.
 #[library_benchmark]
-#[bench::one(args = (lock_bench()), config = at_most(245_792, 2 * ROUNDS))]
+#[bench::one(args = (lock_bench()), config = at_most(251_739, 2 * ROUNDS))]
 fn lock_hand_off(bench: LockBench) -> LockBench {
     let mut held = bench.ready(bench.lock.lock()).expect("the lock is free");
     for _ in 0..ROUNDS {

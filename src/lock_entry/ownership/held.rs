@@ -52,7 +52,7 @@ impl Ownership {
     }
 
     /// Gives one of an owner's holds back, whose guard is gone.
-    #[inline]
+    #[inline(always)]
     fn drop_hold(&mut self, serial: u64, now: Moment, effects: &mut Effects) -> Option<PendingRelease> {
         let (hold, _) = self.held_by_serial(serial)?;
         let left = hold.drop_count(serial, now);

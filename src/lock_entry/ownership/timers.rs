@@ -288,6 +288,7 @@ impl Ownership {
     }
 
     /// Plans a look at the next due time, unless an earlier plan is valid.
+    #[inline]
     pub(super) fn plan_next_look(&mut self, now: Moment, effects: &mut Effects) {
         self.look_by(self.next_look(now), now, effects);
     }
