@@ -401,7 +401,9 @@ impl Drop for Waiting<'_> {
         if self.is_waiter && context.is_same_process() {
             let micros = context.now().micros_since(self.begun);
             context.recorder.waits_abandoned.add(micros);
-            event!(DEBUG, lock = self.entry.name.as_str(), waited = ?Duration::from_micros(micros), "gave up");
+            event!(
+                DEBUG, lock = self.entry.name.as_str(), waited = ?Duration::from_micros(micros), "gave up"
+            );
         }
     }
 }

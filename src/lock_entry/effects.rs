@@ -146,7 +146,7 @@ impl Effects {
         self.more.as_ref().is_some_and(|more| more.counted)
     }
 
-    /// Adds a release. With an earlier release of the same number becomes one that does for both.
+    /// Adds a release. An earlier release of the same number is widened instead, to serve for both.
     pub(super) fn release(&mut self, release: PendingRelease, next: Option<NextHead>) {
         let more = self.more();
         let mut all = more.release.iter_mut().chain(&mut more.releases);

@@ -168,8 +168,8 @@ impl Error {
     /// The TLS handshake had no reply in time, or one that is not TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn no_tls(address: &str) -> Self {
-        let why = ", which does not speak TLS there, or not in time: give rediss:// the server's `tls-port`, or \
-                   write redis:// for its `port`";
+        let why = ", which does not speak TLS there, or not in time: give rediss:// the server's `tls-port`, \
+                   or write redis:// for its `port`";
         Self::unconnected(address, why, None)
     }
 
@@ -202,8 +202,8 @@ impl Error {
     pub(crate) fn not_replicated(address: &str, had: Result<usize, RedisError>, wanted: usize) -> Self {
         let context = match &had {
             Ok(had) => format!(
-                "only {had} of {wanted} replicas had the lock in time, so it is given back; see whether the replicas \
-                 of Redis at {address} follow it, or allow them more time"
+                "only {had} of {wanted} replicas had the lock in time, so it is given back; see whether the \
+                 replicas of Redis at {address} follow it, or allow them more time"
             ),
             Err(error) => {
                 format!("Redis at {address} refused WAIT, so the lock is given back: {}", what_to_do(error))
