@@ -234,7 +234,8 @@ pub(super) struct Ownership {
     last_serial: u64,
     /// A competition was refused, and none since was won by its first attempt after a back-off.
     contended: bool,
-    /// Time at which the last refused queue head gave up; `None` after a later lease of this client.
+    /// Time at which waiters of this client last knew of a holder: a hold here ended, or a refused queue head
+    /// gave up.
     known_held: Option<Moment>,
     /// Time of the answer to this client's last forced unlock.
     pub(super) forced: Option<Moment>,

@@ -124,7 +124,7 @@ impl Twin {
 }
 
 /// The defect of a backend, if any, as an interceptor for [`Intercept`](latchwork_conformance::Intercept).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Twinned<C> {
     twin: Option<Twin>,
     chance: C,

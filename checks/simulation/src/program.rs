@@ -3,6 +3,8 @@
 
 mod draw;
 
+use std::ops::Range;
+
 use latchwork::LockKind;
 use latchwork::backend::Mode;
 use serde::{Deserialize, Serialize};
@@ -38,10 +40,13 @@ pub(crate) struct Program {
     pub(crate) beat: Nanos,
 }
 
-/// The settings and the tasks of a process.
+/// The settings and the tasks of a client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Plan {
+    /// True if the client shares process and backend with the client before, where the store allows it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) is_beside: bool,
     /// Excess speed of the process's clock over the world's, in millionths.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) clock_ppm: i64,
@@ -389,8 +394,30 @@ impl Program {
         let Network { answer_limit, .. } = program.network;
         program.network = Network { answer_limit, ..Network::default() };
         program.incidents.retain(|incident| matches!(incident.what, Trouble::Suspend { .. }));
-        program.processes.iter_mut().for_each(|plan| plan.clock_ppm = 0);
+        program.processes.iter_mut().for_each(|plan| (plan.clock_ppm, plan.is_beside) = (0, false));
         program
+    }
+
+    /// Returns the program for a store over which each process has a clock of its own. Several clients are in
+    /// one process only if `is_shared`.
+    pub(crate) fn in_processes(&self, is_shared: bool) -> Self {
+        let mut program = self.clone();
+        let mut clock_ppm = 0;
+        for plan in &mut program.processes {
+            plan.is_beside &= is_shared;
+            if plan.is_beside {
+                plan.clock_ppm = clock_ppm;
+            }
+            clock_ppm = plan.clock_ppm;
+        }
+        program
+    }
+
+    /// Returns the clients that share the process of this one, which is among them.
+    pub(crate) fn clients_beside(&self, client: usize) -> Range<usize> {
+        let first = (0..=client).rev().find(|at| !self.processes[*at].is_beside).unwrap_or(0);
+        let after = self.processes[client + 1..].iter().take_while(|plan| plan.is_beside).count();
+        first..client + 1 + after
     }
 
     /// Returns the time when the last harm is done and network faults end. Their effects may last longer.

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{Guard, LossReason};
+use latchwork::{Guard, LockClient, LossReason};
 
 use crate::excuses::Excuses;
 use crate::judge::{self, Finding, Judge};
 use crate::leases::Leases;
 use crate::program::{Incident, LockSide, Op, Program, Trouble, Which};
 use crate::stage::{Event, Member, Phase, Scene, Stage, View};
-use crate::store::{Harm, Store, client, duration};
+use crate::store::{Harm, Store, duration};
 use crate::task;
 use crate::time;
 use crate::world::{Clock, Executor, Nanos, SECOND, Step, World};
@@ -51,7 +51,7 @@ pub(crate) struct Report {
 
 /// Plays `program`. `keeps_history`: keep lines for a human reader.
 pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
-    let program = &if S::APART { program.clone() } else { program.in_one_process() };
+    let program = &if S::APART { program.in_processes(S::IS_SHARED) } else { program.in_one_process() };
     let world = World::new(program.schedule, keeps_history);
     let store = S::new(&world, &program.network);
     let stage = Stage::new(&world, program, store);
@@ -112,7 +112,9 @@ struct Run<S: Store> {
 impl<S: Store> Run<S> {
     fn play(&mut self) {
         for plan in 0..self.stage.program.processes.len() {
-            self.start(plan);
+            if self.stage.scene().member_of(plan).is_none() {
+                self.start(plan);
+            }
         }
         let program = &self.stage.program;
         let (end, faults_end) = (program.end, program.faults_end());
@@ -294,32 +296,34 @@ impl<S: Store> Run<S> {
         }
     }
 
+    /// Starts the process of a client, and all clients of this process.
     fn start(&mut self, plan: usize) {
-        let stage = self.stage.clone();
-        let what = &stage.program.processes[plan];
-        let clock = Clock { faster_ppm: if S::APART { what.clock_ppm } else { 0 } };
+        let (stage, program) = (self.stage.clone(), &self.stage.program);
+        let plans = program.clients_beside(plan);
+        let clock = Clock { faster_ppm: if S::APART { program.processes[plan].clock_ppm } else { 0 } };
         let process = self.world.process(clock);
-        let member = {
-            let mut scene = stage.scene();
-            scene.members.push(Member {
-                plan,
-                process: process.clone(),
-                client: None,
-                client_id: String::new(),
-                owners: Vec::new(),
-                is_shut_down: false,
-                tasks: what.tasks.len(),
-                stood_still_until: 0,
-            });
-            scene.members.len() - 1
-        };
-        let (stage, runtime) = (self.stage.clone(), process.clone());
+        let first = stage.scene().members.len();
+        stage.scene().members.extend(plans.clone().map(|plan| Member {
+            plan,
+            process: process.clone(),
+            client: None,
+            client_id: String::new(),
+            owners: Vec::new(),
+            is_shut_down: false,
+            tasks: program.processes[plan].tasks.len(),
+            stood_still_until: 0,
+        }));
+        let runtime = process.clone();
         latchwork::backend::Runtime::spawn(&process, async move {
-            let options = stage.program.processes[plan].options.of_client(&stage.program.prefix);
-            let client = client(&stage.store, &runtime, &options).await;
-            let tasks = stage.connected(member, client);
-            for (task, from) in tasks.into_iter().enumerate() {
-                latchwork::backend::Runtime::spawn(&runtime, task::play(stage.clone(), member, task, from));
+            let backend = stage.store.connect(&runtime).await;
+            for (member, plan) in (first..).zip(plans) {
+                let options = stage.program.processes[plan].options.of_client(&stage.program.prefix);
+                let client = LockClient::with_options(backend.clone(), &stage.store.options(options));
+                let tasks = stage.connected(member, client.expect("the options are in range"));
+                for (task, from) in tasks.into_iter().enumerate() {
+                    let task = task::play(stage.clone(), member, task, from);
+                    latchwork::backend::Runtime::spawn(&runtime, task);
+                }
             }
         });
     }
@@ -341,11 +345,13 @@ impl<S: Store> Run<S> {
             }
             Trouble::Suspend { process, lasts } => {
                 let mut scene = self.stage.scene();
-                if let Some(member) = scene.member_of(*process) {
-                    let until = self.world.now() + lasts;
-                    let member = &mut scene.members[member];
+                let Some(member) = scene.member_of(*process) else { return };
+                let process = scene.members[member].process.clone();
+                let until = self.world.now() + lasts;
+                process.suspend_until(until);
+                let its = |member: &&mut Member| member.process.index() == process.index();
+                for member in scene.members.iter_mut().filter(its) {
                     member.stood_still_until = member.stood_still_until.max(until);
-                    member.process.suspend_until(until);
                 }
             }
         }
@@ -357,8 +363,13 @@ impl<S: Store> Run<S> {
         self.stage.store.died(&process);
         self.executor.bury();
         let mut scene = self.stage.scene();
-        scene.bury(member);
-        scene.events.push(Event::Killed(member));
+        let members = 0..scene.members.len();
+        let dead: Vec<usize> =
+            members.filter(|at| scene.members[*at].process.index() == process.index()).collect();
+        for member in dead {
+            scene.bury(member);
+            scene.events.push(Event::Killed(member));
+        }
     }
 
     /// Schedules a kill of a dead process with an immediate restart, which only starts the process.
@@ -400,7 +411,9 @@ impl<S: Store> Run<S> {
         if let Harm::FallBack(_) | Harm::SetClock(_) = harm {
             excuses.fell_back = Some(now);
         }
-        excuses.last_harm = Some(now);
+        if !matches!(harm, Harm::Storm { .. }) {
+            excuses.last_harm = Some(now);
+        }
         self.stage.scene().events.push(Event::Harmed(self.harms));
         self.harms += 1;
     }

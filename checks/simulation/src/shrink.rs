@@ -101,7 +101,7 @@ fn edits(program: &Program) -> Vec<Edit> {
     edits.extend(incidents().map(Edit::RemoveIncident));
     edits.extend(operations().map(|(process, task, at)| Edit::RemoveOperation(process, task, at)));
     edits.extend((0..NETWORK.len()).map(Edit::Network));
-    edits.extend(processes().flat_map(|process| (0..6).map(move |part| Edit::Process(process, part))));
+    edits.extend(processes().flat_map(|process| (0..7).map(move |part| Edit::Process(process, part))));
     edits.push(Edit::End);
     edits.extend(incidents().map(Edit::Incident));
     edits
@@ -174,6 +174,9 @@ fn apply(program: &mut Program, edit: Edit) -> bool {
                 {
                     *lasts = round(*lasts);
                 }
+                if let Trouble::Harm(Harm::Storm { messages, .. }) = &mut incident.what {
+                    *messages = (*messages / 2).max(1);
+                }
                 program.incidents.sort_by_key(|incident| incident.at);
             }
         }
@@ -189,6 +192,7 @@ fn simplify_process(program: &mut Program, process: usize, part: usize) {
         2 => plan.options.tenure = None,
         3 => plan.options.max_hold = None,
         4 => plan.options.label = None,
+        5 => plan.is_beside = false,
         _ => plan.options.unpolled_limit = None,
     }
 }

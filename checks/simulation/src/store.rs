@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::backend::{Backend, Mode};
-use latchwork::{LockClient, LockKind, LockOptions};
+use latchwork::{LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::time;
@@ -21,6 +21,9 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// True if processes share only the store and the network: each can be killed, and has a clock.
     const APART: bool = true;
 
+    /// True if several clients of one process may share a backend here; otherwise each has its own process.
+    const IS_SHARED: bool = false;
+
     /// Limit on the time until the store notices the end of a client whose link did not report the end.
     const NOTICES_WITHIN: Nanos = 0;
 
@@ -30,11 +33,11 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// True if the store learns that a writer's lease has expired, and then lets waiting readers in.
     const KNOWS_LAPSED_WRITERS: bool = true;
 
-    type Backend: Backend;
+    type Backend: Backend + Clone;
 
     fn new(world: &World, network: &Network) -> Self;
 
-    /// Returns the backend of a process's client. The future connects, if necessary.
+    /// Returns the backend of a process's clients. The future connects, if necessary.
     fn connect(&self, process: &Process) -> impl Future<Output = Self::Backend> + Send + 'static;
 
     fn options(&self, options: LockOptions) -> LockOptions {
@@ -167,12 +170,8 @@ pub(crate) enum Harm {
         #[serde(with = "time")]
         lasts: Nanos,
     },
-}
-
-pub(crate) async fn client<S: Store>(store: &S, process: &Process, options: &LockOptions) -> LockClient {
-    let backend = store.connect(process).await;
-    let options = store.options(options.clone());
-    LockClient::with_options(backend, &options).expect("the options are in range")
+    /// Strangers publish this many messages to all channels of a name.
+    Storm { name: String, messages: u32 },
 }
 
 pub(crate) fn nanos(time: Duration) -> Nanos {

@@ -113,6 +113,7 @@ impl Ownership {
             self.transition(Phase::Returning { tenure_used_up: false });
             return Some(release);
         };
+        self.known_held = Some(now);
         if self.rules.policy.position().is_some() {
             let release = lease.record.to_release(false);
             let next = self.name_next(now);
@@ -193,7 +194,6 @@ impl Ownership {
         let third = if attempt.lease < self.rules.renewed_lease { attempt.lease / 3 } else { self.third };
         let mut lease = StoreLease::granted(attempt, tokens, third, tenure_ends, record);
         lease.verify = self.forced.is_some_and(|at| attempt.sent <= at);
-        self.known_held = None;
         self.transition(Phase::Held(Hold::without_owners(), lease));
     }
 

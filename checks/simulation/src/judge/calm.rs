@@ -29,14 +29,17 @@ pub(super) fn settled_but_for<S: Store>(view: &View<'_, S>, harmless: impl Fn(&T
 
 fn felt(incident: &Incident) -> Nanos {
     match &incident.what {
-        Trouble::Suspend { .. } | Trouble::Harm(Harm::Cut { .. } | Harm::Silence { .. }) => FELT_BY_LINKS,
+        Trouble::Suspend { .. }
+        | Trouble::Harm(Harm::Cut { .. } | Harm::Silence { .. } | Harm::Storm { .. }) => FELT_BY_LINKS,
         Trouble::Kill { .. } | Trouble::Harm(_) => FELT,
     }
 }
 
-/// True if the network is sound, and no incident has occurred so far.
+/// True if the network is sound, and no incident but strangers' messages has occurred so far.
 pub(super) fn is_calm<S: Store>(view: &View<'_, S>) -> bool {
-    !view.program.network.is_faulty() && view.program.incidents.iter().all(|incident| incident.at > view.now)
+    let is_harmless = |incident: &Incident| matches!(incident.what, Trouble::Harm(Harm::Storm { .. }));
+    let mut incidents = view.program.incidents.iter().filter(|incident| !is_harmless(incident));
+    !view.program.network.is_faulty() && incidents.all(|incident| incident.at > view.now)
 }
 
 fn over(incident: &Incident) -> Nanos {

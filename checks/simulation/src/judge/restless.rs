@@ -3,12 +3,16 @@
 //! commands and messages.
 
 use super::Judge;
+use crate::program::Trouble;
 use crate::stage::{Event, View};
-use crate::store::Store;
+use crate::store::{Harm, Store};
 use crate::world::{Nanos, SECOND};
 
 /// Limit on polls per second, beyond those of commands, answers and messages.
 const POLLS: u64 = 800;
+
+/// Limit on polls by a stranger's message, to each of the listening processes and twice.
+const BY_STRANGERS: u64 = 16;
 
 #[derive(Default)]
 pub(crate) struct Restless {
@@ -36,9 +40,9 @@ impl<S: Store> Judge<S> for Restless {
         }
         let (polls, commands) =
             (view.world.polls_of_processes() - self.polls, view.store.commands() - self.commands);
-        let seconds = 1 + (view.now - self.since) / SECOND;
+        let (since, seconds) = (self.since, 1 + (view.now - self.since) / SECOND);
         self.begins(view);
-        (polls > POLLS * seconds + 40 * commands)
+        (polls > POLLS * seconds + 40 * commands + BY_STRANGERS * messages_of_strangers(view, since))
             .then(|| format!("expected fewer polls in {seconds} s with {commands} commands, saw {polls}"))
     }
 
@@ -46,4 +50,14 @@ impl<S: Store> Judge<S> for Restless {
         self.begins(view);
         None
     }
+}
+
+/// Number of messages by strangers that may have arrived since.
+fn messages_of_strangers<S: Store>(view: &View<'_, S>, since: Nanos) -> u64 {
+    let under_way = view.program.network.latency + view.program.network.late_by;
+    let storms = view.program.incidents.iter().filter_map(|incident| match incident.what {
+        Trouble::Harm(Harm::Storm { messages, .. }) if incident.at + under_way >= since => Some(messages),
+        _ => None,
+    });
+    storms.map(u64::from).sum()
 }

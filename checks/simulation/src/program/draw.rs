@@ -76,6 +76,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     let may_be_short = latency < 10 * MS && end <= 300 * SECOND;
     let same_options = options(rng, may_be_short);
     let plan = |rng: &mut Rng| Plan {
+        is_beside: false,
         clock_ppm: if clocks { rng.i64(-100..=100) * 100 } else { 0 },
         options: if rng.u32(..4) == 0 { options(rng, may_be_short) } else { same_options.clone() },
         tasks: (0..tasks).map(|_| (0..operations).map(|_| taste.operation(rng)).collect()).collect(),
@@ -104,6 +105,8 @@ pub(crate) fn draw(seed: u64) -> Program {
     if rng.u32(..8) == 0 {
         map_names(&mut program);
     }
+    let beside = pick(rng, &[0, 0, 50, 100]);
+    program.processes.iter_mut().skip(1).for_each(|plan| plan.is_beside = rng.u32(..100) < beside);
     program
 }
 
@@ -112,7 +115,7 @@ fn map_names(program: &mut Program) {
     "shop:".clone_into(&mut program.prefix);
     let mut names: Vec<&mut String> = program.names.iter_mut().collect();
     names.extend(program.incidents.iter_mut().filter_map(|incident| match &mut incident.what {
-        Trouble::Harm(Harm::Evict { name, .. }) => Some(name),
+        Trouble::Harm(Harm::Evict { name, .. } | Harm::Storm { name, .. }) => Some(name),
         _ => None,
     }));
     names.into_iter().for_each(|name| name.insert_str(0, &program.prefix));
@@ -519,7 +522,7 @@ fn network(rng: &mut Rng, latency: Nanos, end: Nanos) -> Network {
 type DrawTrouble = fn(&mut Rng, usize, &[String], &Taste) -> Trouble;
 
 fn incidents(rng: &mut Rng, processes: usize, names: &[String], taste: &Taste, end: Nanos) -> Vec<Incident> {
-    const ALL: [DrawTrouble; 8] = [
+    const ALL: [DrawTrouble; 9] = [
         |rng, processes, _, _| Trouble::Kill {
             process: rng.usize(..processes),
             restarts_after: rng.bool().then(|| between(rng, (MS, 60 * SECOND))),
@@ -542,6 +545,10 @@ fn incidents(rng: &mut Rng, processes: usize, names: &[String], taste: &Taste, e
         |rng, processes, _, _| {
             let process = rng.bool().then(|| rng.usize(..processes));
             Trouble::Harm(Harm::Silence { process, lasts: between(rng, (100 * MS, 40 * SECOND)) })
+        },
+        |rng, _, names, taste| {
+            let (name, messages) = (names[taste.lock(rng).name].clone(), 1 << rng.u32(..10));
+            Trouble::Harm(Harm::Storm { name, messages })
         },
     ];
     if rng.u32(..5) < 2 {

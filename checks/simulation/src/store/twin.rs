@@ -33,6 +33,7 @@ pub(crate) struct TwinOf<S>(S);
 
 impl<S: Store> Store for TwinOf<S> {
     const APART: bool = S::APART;
+    const IS_SHARED: bool = S::IS_SHARED;
     const NOTICES_WITHIN: Nanos = S::NOTICES_WITHIN;
     const HAS_NO_TASKS: bool = S::HAS_NO_TASKS;
     const KNOWS_LAPSED_WRITERS: bool = S::KNOWS_LAPSED_WRITERS;

@@ -16,6 +16,7 @@ use super::state::{Step, kind};
 use super::{Shared, channels};
 use crate::world::Process;
 
+#[derive(Clone)]
 pub(crate) struct ModelBackend {
     shared: Arc<Shared>,
     process: Process,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use latchwork::LockKind;
+use latchwork::subscription::Message;
 
 use super::Shared;
 use super::state::Name;
@@ -28,6 +29,7 @@ impl Shared {
                 process.into_iter().for_each(|process| self.cut(&process));
             }
             Harm::Silence { process, lasts } => self.silence(*process, *lasts),
+            Harm::Storm { name, messages } => self.storm(name, *messages),
         }
     }
 
@@ -61,6 +63,17 @@ impl Shared {
                 state.lease = None;
                 state.readers.clear();
             }
+        }
+    }
+
+    /// Publishes superfluous messages. Nobody but the store can tell of a grant.
+    fn storm(&self, name: &str, messages: u32) {
+        let data = &mut *self.data();
+        let is_its = |channel: &&String| channel.ends_with(name);
+        let channels: Vec<String> = data.subscribers.keys().filter(is_its).cloned().collect();
+        for at in 0..messages {
+            let message = if at % 2 == 0 { Message::Unlock } else { Message::ReadUnlock };
+            channels.iter().for_each(|channel| _ = self.publish(data, usize::MAX, channel, message));
         }
     }
 

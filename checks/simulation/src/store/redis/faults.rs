@@ -5,6 +5,7 @@ use crate::world::{MS, Nanos, SECOND};
 
 use super::leases::{READ_LEASE, before_read_lease};
 use super::link::{Inner, To};
+use super::serve::Said;
 
 const LONGEST_SILENCE: Nanos = 180 * SECOND;
 /// Time after which a server notices the end of a connection without being told.
@@ -127,6 +128,7 @@ impl Inner {
                 self.cut_all();
             }
             Harm::Evict { name, .. } => return self.evict(name),
+            Harm::Storm { name, messages } => self.storm(name, *messages),
         }
         true
     }
@@ -147,6 +149,19 @@ impl Inner {
         let copy = self.copies.iter().rev().find(|(at, _)| *at <= then).map(|(_, data)| data.clone());
         self.server.restore(copy.unwrap_or_default());
         self.copies.clear();
+    }
+
+    /// Lets strangers publish messages of any kind, and of none, to the channels of a name.
+    fn storm(&mut self, name: &str, messages: u32) {
+        const TEXTS: [&str; 6] = ["0", "1", "", "granted:1:0123456789abcdef", "granted:", "\u{fffd}?"];
+        let channels = self.server.channels();
+        let channels: Vec<String> = channels.into_iter().filter(|channel| channel.contains(name)).collect();
+        let mut said = Said::new();
+        for _ in 0..messages {
+            let text = TEXTS[self.world.chance(|draw| draw.usize(..TEXTS.len()))];
+            channels.iter().for_each(|channel| self.publish(channel, text, &mut said));
+        }
+        self.say(said);
     }
 
     /// Evicts the lock itself, half of the time; otherwise a key beside the lock.

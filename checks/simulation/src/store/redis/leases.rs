@@ -47,6 +47,11 @@ impl Leases {
         leases.into_iter().filter(|lease| lease.ends > now).collect()
     }
 
+    pub(super) fn is_semaphore(&self, name: &str) -> bool {
+        let Some((Content::Hash(fields), _)) = self.key(name.as_bytes()) else { return false };
+        fields.iter().any(|(field, value)| field == b"mode" && value == b"permits")
+    }
+
     fn key(&self, name: &[u8]) -> Option<(&Content, Nanos)> {
         let at = self.keys.binary_search_by(|key| key.name.as_slice().cmp(name)).ok()?;
         let key = &self.keys[at];

@@ -8,12 +8,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use latchwork::backend;
+use latchwork::{LockKind, backend};
 use tokio::io::ReadBuf;
 
 use crate::store::Network;
 use crate::world::{Nanos, Process, SECOND, Sleep, World};
 
+use super::leases::Leases;
 use super::server::{Data, Key, Server};
 use super::way::{Parcel, Way};
 
@@ -337,10 +338,21 @@ impl Inner {
         theirs.filter_map(|link| link.session).map(|session| self.server.subscriptions_of(session)).sum()
     }
 
-    /// Describes leftovers, except for token counters and for expiring keys of partly evicted locks.
+    /// Describes leftovers, except for token counters, for expiring keys of partly evicted locks, and for
+    /// expiring keys of semaphores without a lease: a dead holder's field lasts as long as its key, which has
+    /// the longest of all leases.
     pub(super) fn left_over(&self) -> Vec<String> {
-        let outlasts = |key: &Key| key.left.is_some() && self.outlasting.contains(&key.name);
-        let keys = self.server.keys(self.server_time()).into_iter().filter(|key| !outlasts(key));
+        let (now, time) = (self.world.now(), self.server_time());
+        let keys = self.server.keys(time);
+        let leases = Leases::new(keys.clone(), (now, time));
+        let outlasts = |key: &Key| {
+            let is_ended = |name: &str| {
+                leases.is_semaphore(name) && leases.of(LockKind::Semaphore, name, now).is_empty()
+            };
+            key.left.is_some()
+                && (self.outlasting.contains(&key.name) || is_ended(&String::from_utf8_lossy(&key.name)))
+        };
+        let keys = keys.into_iter().filter(|key| !outlasts(key));
         let keys = keys.map(|key| String::from_utf8_lossy(&key.name).into_owned());
         let keys =
             keys.filter(|key| !key.starts_with("redisson_lock_token:")).map(|key| format!("key {key:?}"));

@@ -14,7 +14,7 @@ const REFUSALS: [&str; 3] = [
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 ];
 
-type Said = BTreeMap<u64, Vec<u8>>;
+pub(super) type Said = BTreeMap<u64, Vec<u8>>;
 
 impl Inner {
     pub(super) fn arrives_at_server(&mut self, id: u64, parcel: Parcel) {
@@ -51,14 +51,18 @@ impl Inner {
         if let Some((channel, message)) = forged(&command).filter(|_| self.happens(self.strangers)) {
             self.publish(&channel, &message, &mut said);
         }
-        for (link, bytes) in said {
-            self.send(link, To::Client, Parcel::Bytes(bytes));
-        }
+        self.say(said);
         true
     }
 
+    pub(super) fn say(&mut self, said: Said) {
+        for (link, bytes) in said {
+            self.send(link, To::Client, Parcel::Bytes(bytes));
+        }
+    }
+
     /// Lets a foreign client publish a message, over a connection of its own.
-    fn publish(&mut self, channel: &str, message: &str, said: &mut Said) {
+    pub(super) fn publish(&mut self, channel: &str, message: &str, said: &mut Said) {
         let now = self.server_time();
         let session = self.server.connect();
         let words = ["PUBLISH", channel, message].map(|word| word.as_bytes().to_vec());

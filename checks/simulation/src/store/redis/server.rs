@@ -161,6 +161,10 @@ impl Server {
         lock(&self.core).data.list(now)
     }
 
+    pub(crate) fn channels(&self) -> Vec<String> {
+        lock(&self.core).connections.channels()
+    }
+
     pub(crate) fn subscriptions(&self) -> usize {
         lock(&self.core).connections.subscriptions()
     }

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use latchwork::{Lease, Lock, LockClient, LockOptions, LossReason};
+use latchwork::{Lease, Lock, LockClient, LossReason};
 
-use crate::store::client;
 use crate::world::{Clock, Executor, MS, SECOND, Step};
 
 use super::*;
@@ -145,7 +144,7 @@ fn play(seed: u64, weather: &Weather, times: usize, keeps_history: bool) -> Outc
         let slower = weather.slower;
         let within = process.clone();
         process.spawn(async move {
-            let client = client(&*store, &within, &LockOptions::default()).await;
+            let client = LockClient::new(store.connect(&within).await);
             for _ in 0..TASKS {
                 let task =
                     task(client.clone(), within.clone(), Arc::clone(&stage), draw.fork(), times, slower);

@@ -150,6 +150,10 @@ impl Connections {
         self.listeners.values().filter(|listeners| listeners.contains(&connection)).count()
     }
 
+    pub(super) fn channels(&self) -> Vec<String> {
+        self.listeners.keys().map(|(_, channel)| String::from_utf8_lossy(channel).into_owned()).collect()
+    }
+
     pub(super) fn subscriptions(&self) -> usize {
         self.listeners.values().map(BTreeSet::len).sum()
     }
