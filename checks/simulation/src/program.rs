@@ -44,7 +44,7 @@ pub(crate) struct Program {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Plan {
-    /// True if the client shares process and backend with the client before, where the store allows it.
+    /// True if the client shares process and backend with the client before.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) is_beside: bool,
     /// Excess speed of the process's clock over the world's, in millionths.
@@ -398,13 +398,11 @@ impl Program {
         program
     }
 
-    /// Returns the program for a store over which each process has a clock of its own. Several clients are in
-    /// one process only if `is_shared`.
-    pub(crate) fn in_processes(&self, is_shared: bool) -> Self {
+    /// Returns the program for a store over which each process has a clock of its own.
+    pub(crate) fn in_processes(&self) -> Self {
         let mut program = self.clone();
         let mut clock_ppm = 0;
         for plan in &mut program.processes {
-            plan.is_beside &= is_shared;
             if plan.is_beside {
                 plan.clock_ppm = clock_ppm;
             }

@@ -51,7 +51,7 @@ pub(crate) struct Report {
 
 /// Plays `program`. `keeps_history`: keep lines for a human reader.
 pub(crate) fn run<S: Store>(program: &Program, keeps_history: bool) -> Report {
-    let program = &if S::APART { program.in_processes(S::IS_SHARED) } else { program.in_one_process() };
+    let program = &if S::APART { program.in_processes() } else { program.in_one_process() };
     let world = World::new(program.schedule, keeps_history);
     let store = S::new(&world, &program.network);
     let stage = Stage::new(&world, program, store);

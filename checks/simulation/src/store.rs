@@ -21,9 +21,6 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// True if processes share only the store and the network: each can be killed, and has a clock.
     const APART: bool = true;
 
-    /// True if several clients of one process may share a backend here; otherwise each has its own process.
-    const IS_SHARED: bool = false;
-
     /// Limit on the time until the store notices the end of a client whose link did not report the end.
     const NOTICES_WITHIN: Nanos = 0;
 
@@ -72,9 +69,9 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
         true
     }
 
-    /// Time at which the process was last told that this lock is held, unless the process has had the lock
-    /// since; `None` if never, or unknown.
-    fn told_held(&self, _process: &Process, _mode: Mode, _name: &str) -> Option<Nanos> {
+    /// Time at which the client was last told that this lock is held, unless the client has had the lock since;
+    /// `None` if never, or unknown.
+    fn told_held(&self, _client: &str, _mode: Mode, _name: &str) -> Option<Nanos> {
         None
     }
 

@@ -74,7 +74,7 @@ fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> b
             _ if member.stood_still_until > call.began => true,
             Op::Acquire { lock, owner: None, .. } => view
                 .store
-                .told_held(&member.process, lock.kind.mode(), view.name(*lock))
+                .told_held(&member.client_id, lock.kind.mode(), view.name(*lock))
                 // A slow clock may show two moments as one.
                 .is_none_or(|told| told <= call.began + 1),
             _ => true,

@@ -66,8 +66,9 @@ impl<S: Store> Judge<S> for Leak {
             idle.insert(key, Idle { since, ends: lease.ends, tolerated: tolerated(view, lock, member) });
         }
         self.idle = idle;
-        // Excludes leases that were abandoned from the start.
-        let counted = view.leases.all().filter(|(lock, lease)| abandoned(view, *lock, lease).is_none());
+        let counted = view.leases.all().filter(|(lock, lease)| {
+            member_of(view, lease).is_some_and(|member| is_relied_on(view, *lock, lease, member))
+        });
         self.seen.extend(counted.map(|(_, lease)| (lease.client.clone(), lease.number)));
         None
     }
@@ -91,21 +92,29 @@ impl Leak {
     }
 }
 
+fn member_of<S: Store>(view: &View<'_, S>, lease: &StoredLease) -> Option<usize> {
+    view.scene.members.iter().position(|member| member.client_id == lease.client)
+}
+
 /// The living member that has the lease, if none of its guards relies on the lease.
 fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
-    let at = view.scene.members.iter().position(|member| member.client_id == lease.client)?;
-    let member = &view.scene.members[at];
-    if view.excuses.has_old_places(view.now) {
-        return None;
-    }
+    let member = member_of(view, lease)?;
+    let is_excused =
+        view.excuses.has_old_places(view.now) || view.excuses.is_ghost(&lease.client, lease.number);
+    let is_used = is_relied_on(view, lock, lease, member) || is_busy(view, &view.scene.members[member]);
+    (!is_excused && !is_used).then_some(member)
+}
+
+/// True if a hold or a call of the member needs the lease.
+fn is_relied_on<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease, member: usize) -> bool {
     let same_name = |other: Which| other.name == lock.name;
     let is_held = view.scene.holds.values().any(|hold| {
         // The lease of a hold that is forgotten, or being extended, is not certain.
         let of_it = lock.kind != LockSide::Permits || [0, lease.number].contains(&hold.number);
-        hold.member == at && same_name(hold.lock) && of_it && counts(view, hold)
+        hold.member == member && same_name(hold.lock) && of_it && counts(view, hold)
     });
     let is_called = view.scene.calls.values().any(|call| {
-        let is_of_it = call.member == at && call.is_about(same_name);
+        let is_of_it = call.member == member && call.is_about(same_name);
         // A waiting or unpolled call loses its lease as soon as noticed, except for an owner's further
         // acquisition, which already has the lock while asking for a token or a longer lease.
         let is_further = matches!(call.op, Op::Acquire { owner: Some(_), .. });
@@ -113,8 +122,7 @@ fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> 
             call.takes_several() || if call.was_stalled { is_further } else { waited_for(call).is_none() };
         is_of_it && is_sure
     });
-    (!is_held && !is_called && !is_busy(view, member) && !view.excuses.is_ghost(&lease.client, lease.number))
-        .then_some(at)
+    is_held || is_called
 }
 
 fn counts<S: Store>(view: &View<'_, S>, hold: &crate::stage::Hold) -> bool {

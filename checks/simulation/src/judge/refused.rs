@@ -117,8 +117,8 @@ fn wrong<S: Store>(
     if asked.get(&lock.name) == Some(&call.began) {
         return None;
     }
-    let process = &view.scene.members[call.member].process;
-    let told = view.store.told_held(process, lock.kind.mode(), view.name(lock));
+    let client = &view.scene.members[call.member].client_id;
+    let told = view.store.told_held(client, lock.kind.mode(), view.name(lock));
     let since = time::seconds(call.began);
     if told.is_some_and(|told| told < call.began) {
         return Some(format!(

@@ -49,7 +49,9 @@ impl<S: Store> Judge<S> for Tenure {
             let is_released = had.ends > view.now && !view.excuses.was_taken(client, *number);
             let is_long_ago = |then: Nanos| then + 2 * hand_off(view.program) < view.now;
             let listens = |call: &Call| {
-                waited_for(call) == Some(*lock) && call.member != *member && is_long_ago(call.began)
+                waited_for(call) == Some(*lock)
+                    && is_elsewhere(view, call.member, *member)
+                    && is_long_ago(call.began)
             };
             let is_heard = view.store.counts_listeners()
                 && is_released
@@ -84,7 +86,8 @@ impl<S: Store> Judge<S> for Tenure {
         }
         let heard = self.heard.get(&(hold.lock, hold.member)).copied().unwrap_or(0);
         let waits = view.scene.calls.values().find(|waiter| {
-            let is_other = waited_for(waiter) == Some(hold.lock) && waiter.member != hold.member;
+            let is_other =
+                waited_for(waiter) == Some(hold.lock) && is_elsewhere(view, waiter.member, hold.member);
             // True if this waiter was already listening at the member's last heard release.
             let has_heard = waiter.began + 2 * hand_off(view.program) < heard;
             is_other
@@ -104,4 +107,10 @@ impl<S: Store> Judge<S> for Tenure {
             time::seconds(begun),
         ))
     }
+}
+
+/// True if the members are in different processes. A release is not counted as heard in its own process.
+fn is_elsewhere<S: Store>(view: &View<'_, S>, one: usize, other: usize) -> bool {
+    let process = |member: usize| view.scene.members[member].process.index();
+    process(one) != process(other)
 }

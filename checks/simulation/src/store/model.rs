@@ -12,7 +12,7 @@ mod messages;
 mod network;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use latchwork::backend::Mode;
@@ -54,8 +54,8 @@ struct Data {
     links: BTreeMap<usize, Link>,
     /// End of a period without answers.
     silent_until: Nanos,
-    /// Attempts that may still take effect, by process and lease number: count, and last expected time.
-    attempts: BTreeMap<(usize, u64), (usize, Nanos)>,
+    /// Attempts that may still take effect, by lease: count, and last expected time.
+    attempts: HashMap<LeaseId, (usize, Nanos)>,
     subscribers: BTreeMap<String, Vec<Subscriber>>,
     contract: Contract,
     /// Names with a task that checks for expired leases.
@@ -339,8 +339,8 @@ impl Store for Model {
         self.0.data().contract.may_have_refused(process.index(), name, since)
     }
 
-    fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
-        self.0.data().contract.told_held(process.index(), mode, name)
+    fn told_held(&self, client: &str, mode: Mode, name: &str) -> Option<Nanos> {
+        self.0.data().contract.told_held(client, mode, name)
     }
 
     fn subscriptions(&self, process: &Process) -> Option<usize> {

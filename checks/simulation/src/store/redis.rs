@@ -63,7 +63,6 @@ impl SimulatedRedis {
 }
 
 impl Store for SimulatedRedis {
-    const IS_SHARED: bool = true;
     const NOTICES_WITHIN: Nanos = faults::KEEPALIVE;
     const HAS_NO_TASKS: bool = false;
     const KNOWS_LAPSED_WRITERS: bool = false;

@@ -33,7 +33,6 @@ pub(crate) struct TwinOf<S>(S);
 
 impl<S: Store> Store for TwinOf<S> {
     const APART: bool = S::APART;
-    const IS_SHARED: bool = S::IS_SHARED;
     const NOTICES_WITHIN: Nanos = S::NOTICES_WITHIN;
     const HAS_NO_TASKS: bool = S::HAS_NO_TASKS;
     const KNOWS_LAPSED_WRITERS: bool = S::KNOWS_LAPSED_WRITERS;
@@ -81,8 +80,8 @@ impl<S: Store> Store for TwinOf<S> {
         self.0.may_have_refused(process, name, since)
     }
 
-    fn told_held(&self, process: &Process, mode: Mode, name: &str) -> Option<Nanos> {
-        self.0.told_held(process, mode, name)
+    fn told_held(&self, client: &str, mode: Mode, name: &str) -> Option<Nanos> {
+        self.0.told_held(client, mode, name)
     }
 
     fn is_idle(&self, process: &Process) -> bool {

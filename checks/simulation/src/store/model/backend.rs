@@ -28,16 +28,16 @@ fn called(what: &str, name: &LockName, id: &LeaseId) -> String {
 }
 
 fn attempt(id: &LeaseId) -> Role {
-    Role { attempts: Some(id.number()), ..Role::default() }
+    Role { attempts: Some(id.clone()), ..Role::default() }
 }
 
 fn roll_back(id: &LeaseId) -> Role {
-    Role { behind: Some(id.number()), ..Role::default() }
+    Role { behind: Some(id.clone()), ..Role::default() }
 }
 
 /// A release that names the next waiter is an attempt by that waiter.
 fn release(next: Option<&NextWaiter>) -> Role {
-    Role { attempts: next.map(|next| next.id.number()), ..Role::default() }
+    Role { attempts: next.map(|next| next.id.clone()), ..Role::default() }
 }
 
 impl ModelBackend {
@@ -73,10 +73,9 @@ impl ModelBackend {
         what: String,
         step: impl Fn(&mut Step<'_>) -> Result<AcquireOutcome, LockKind> + Send + 'static,
     ) -> Result<AcquireOutcome, Failed> {
-        let lease = (self.process.index(), id.number());
-        self.shared.data().contract.attempts(lease);
+        self.shared.data().contract.attempts(id);
         let answered = self.send(kind, name, what, attempt(id), step).await;
-        self.settle(lease, &answered);
+        self.settle(id, &answered);
         match answered?.0.map_err(Failed::other_kind)? {
             AcquireOutcome::Held { left } => Ok(AcquireOutcome::Held { left: self.shortened(left) }),
             acquired => Ok(acquired),
@@ -84,7 +83,7 @@ impl ModelBackend {
     }
 
     /// Notes the answer to an attempt; an attempt of unknown effect may still run late.
-    fn settle<T>(&self, lease: (usize, u64), answered: &Result<T, Failed>) {
+    fn settle<T>(&self, lease: &LeaseId, answered: &Result<T, Failed>) {
         if !matches!(answered, Err(Failed(Failure::Indeterminate))) {
             self.shared.data().contract.settles(lease);
         }
@@ -121,21 +120,19 @@ impl ModelBackend {
         role: Role,
     ) -> Result<ReleaseOutcome, Failed> {
         let what = if role.behind.is_some() { "roll back" } else { "release" };
-        let index = self.process.index();
-        let named = next.map(|next| (index, next.id.number()));
         {
             let contract = &mut self.shared.data().contract;
-            contract.releases((index, id.number()), role.behind.is_some());
-            named.into_iter().for_each(|named| contract.attempts(named));
+            contract.releases(id, role.behind.is_some());
+            next.into_iter().for_each(|next| contract.attempts(&next.id));
             if role.behind.is_none() {
-                contract.tells(index, mode, name.as_str(), None);
+                contract.tells(&id.client_id(), mode, name.as_str(), None);
             }
         }
         let what = releasing(&format!("{what} {mode}"), name, id, next);
         let (lease, waiter) = (id.clone(), next.cloned());
         let step = move |step: &mut Step<'_>| step.release(mode, &lease, waiter.as_ref());
         let freed = self.send(kind(mode), name, what, role, step).await;
-        named.into_iter().for_each(|named| self.settle(named, &freed));
+        next.into_iter().for_each(|next| self.settle(&next.id, &freed));
         Ok(match freed? {
             (ReleaseOutcome::Released { .. }, receivers) if mode == Mode::Plain => {
                 ReleaseOutcome::Released { receivers }
@@ -212,7 +209,7 @@ impl Backend for ModelBackend {
         let held = matches!(outcome, AcquireOutcome::Held { .. }).then(|| self.shared.world.now());
         // An owner that reads under its own write lock learns only that its write lease is gone.
         if held.is_none() || request.under.is_none() {
-            self.shared.data().contract.tells(self.process.index(), mode, name.as_str(), held);
+            self.shared.data().contract.tells(&request.id.client_id(), mode, name.as_str(), held);
         }
         // Some waiters are told to listen to all that is published.
         Ok(match outcome {
@@ -243,7 +240,7 @@ impl Backend for ModelBackend {
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Failed> {
         for lease in leases {
-            self.shared.data().contract.tells(self.process.index(), mode, lease.name.as_str(), None);
+            self.shared.data().contract.tells(&lease.id.client_id(), mode, lease.name.as_str(), None);
         }
         let listed = leases.iter().map(|key| format!("{:?} #{}", key.name.as_str(), key.id.number()));
         let what = format!("renew {} for {lease:?}", listed.collect::<Vec<_>>().join(", "));

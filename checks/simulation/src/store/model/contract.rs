@@ -1,23 +1,21 @@
 //! [`Contract`]: rules for clients, by the docs of `Backend` and `Transport`, that only the store can check.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use latchwork::LeaseId;
 use latchwork::backend::Mode;
 
 use crate::world::Nanos;
 
-/// A lease of a client: the index of its process, and the lease's number.
-type Lease = (usize, u64);
-
 #[derive(Default)]
 pub(super) struct Contract {
     /// Attempts that may still run late: neither answered, nor known not to have run.
-    unsettled: BTreeMap<Lease, usize>,
-    released: BTreeSet<Lease>,
+    unsettled: HashMap<LeaseId, usize>,
+    released: HashSet<LeaseId>,
     /// Refused subscriptions: process, channel, and the time of the refusal.
     refused: Vec<(usize, String, Nanos)>,
-    /// Locks that a process was last told are held, with the time; removed once the process has the lock.
-    told_held: BTreeMap<(usize, Mode, String), Nanos>,
+    /// Locks that a client was last told are held, with the time; removed once the client has the lock.
+    told_held: BTreeMap<(String, Mode, String), Nanos>,
     breach: Option<String>,
 }
 
@@ -26,44 +24,45 @@ impl Contract {
         self.breach.as_deref()
     }
 
-    pub(super) fn is_broken(&mut self, process: usize, what: impl FnOnce() -> String) {
-        self.breach.get_or_insert_with(|| format!("p{process} {}", what()));
+    pub(super) fn is_broken(&mut self, what: impl FnOnce() -> String) {
+        self.breach.get_or_insert_with(what);
     }
 
     /// "A client never uses an id again that it has released".
-    pub(super) fn attempts(&mut self, (process, number): Lease) {
-        if self.released.contains(&(process, number)) {
-            self.is_broken(process, || format!("asks by lease {number}, which it has released"));
+    pub(super) fn attempts(&mut self, lease: &LeaseId) {
+        if self.released.contains(lease) {
+            self.is_broken(|| format!("a client asks by lease {}, which it has released", lease.number()));
         }
-        *self.unsettled.entry((process, number)).or_default() += 1;
+        *self.unsettled.entry(lease.clone()).or_default() += 1;
     }
 
     /// An attempt was answered, or is known not to have run.
-    pub(super) fn settles(&mut self, lease: Lease) {
-        if let Some(count) = self.unsettled.get_mut(&lease) {
+    pub(super) fn settles(&mut self, lease: &LeaseId) {
+        if let Some(count) = self.unsettled.get_mut(lease) {
             *count -= 1;
         }
     }
 
     /// "An attempt that may come late is undone by `roll_back`".
-    pub(super) fn releases(&mut self, (process, number): Lease, rolls_back: bool) {
-        if !rolls_back && self.unsettled.get(&(process, number)).is_some_and(|count| *count > 0) {
-            self.is_broken(process, || format!("releases lease {number}, an attempt by which may come late"));
+    pub(super) fn releases(&mut self, lease: &LeaseId, rolls_back: bool) {
+        if !rolls_back && self.unsettled.get(lease).is_some_and(|count| *count > 0) {
+            let number = lease.number();
+            self.is_broken(|| format!("a client releases lease {number}, an attempt by which may come late"));
         }
-        self.released.insert((process, number));
+        self.released.insert(lease.clone());
     }
 
-    /// Notes that a process was told at `held` that a lock is held, or has, or has had, a lease (`None`).
-    pub(super) fn tells(&mut self, process: usize, mode: Mode, name: &str, held: Option<Nanos>) {
-        let lock = (process, mode, name.to_owned());
+    /// Notes that a client was told at `held` that a lock is held, or has, or has had, a lease (`None`).
+    pub(super) fn tells(&mut self, client: &str, mode: Mode, name: &str, held: Option<Nanos>) {
+        let lock = (client.to_owned(), mode, name.to_owned());
         match held {
             Some(now) => _ = self.told_held.insert(lock, now),
             None => _ = self.told_held.remove(&lock),
         }
     }
 
-    pub(super) fn told_held(&self, process: usize, mode: Mode, name: &str) -> Option<Nanos> {
-        self.told_held.get(&(process, mode, name.to_owned())).copied()
+    pub(super) fn told_held(&self, client: &str, mode: Mode, name: &str) -> Option<Nanos> {
+        self.told_held.get(&(client.to_owned(), mode, name.to_owned())).copied()
     }
 
     pub(super) fn refuses(&mut self, process: usize, channel: &str, now: Nanos) {

@@ -236,8 +236,8 @@ impl Transport for ModelTransport {
                     let stands = Some(lingers.active);
                     let ticket = Ticket { generation: lingers.generation, ..ticket };
                     if before.is_some() {
-                        data.contract
-                            .is_broken(process, || format!("subscribes to {channel:?} twice at a time"));
+                        let what = || format!("p{process} subscribes to {channel:?} twice at a time");
+                        data.contract.is_broken(what);
                     }
                     (ticket, stands, before)
                 }
@@ -273,8 +273,9 @@ impl Transport for ModelTransport {
             let mut data = shared.data();
             let ended = data.find(channel, process).and_then(|it| it.inbox.take());
             if ended.is_none() {
-                let what = || format!("unsubscribes from {channel:?}, to which it is not subscribed");
-                data.contract.is_broken(process, what);
+                let what =
+                    || format!("p{process} unsubscribes from {channel:?}, to which it is not subscribed");
+                data.contract.is_broken(what);
             }
             ended
         };

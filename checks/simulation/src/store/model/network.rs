@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 
 use defects::twin::Twin;
-use latchwork::LockKind;
 use latchwork::lock::Failure;
+use latchwork::{LeaseId, LockKind};
 
 use super::Shared;
 use crate::store::Network;
@@ -73,7 +73,7 @@ impl Link {
         &self.process
     }
 
-    fn under_way_of(&mut self, role: Role) -> &mut usize {
+    fn under_way_of(&mut self, role: &Role) -> &mut usize {
         if role.renews { &mut self.renewals } else { &mut self.under_way }
     }
 
@@ -136,12 +136,12 @@ impl<T: Send> Cut for Answer<T> {
 }
 
 /// The relation of a command to other commands of its lease.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Role {
-    /// Number of the lease for which the command is an attempt.
-    pub(super) attempts: Option<u64>,
-    /// Number of the lease whose attempts the command must not overtake.
-    pub(super) behind: Option<u64>,
+    /// The lease for which the command is an attempt.
+    pub(super) attempts: Option<LeaseId>,
+    /// The lease whose attempts the command must not overtake.
+    pub(super) behind: Option<LeaseId>,
     /// True if the command neither begins nor ends a lease.
     pub(super) renews: bool,
 }
@@ -240,11 +240,11 @@ impl Shared {
         answer: Arc<Answer<T>>,
         run: impl Fn(&Arc<Self>) -> T + Send + 'static,
     ) {
-        let (arrives, cuts) = self.depart(process, role, &fate, &answer);
+        let (arrives, cuts) = self.depart(process, &role, &fate, &answer);
         let (shared, process) = (Arc::clone(self), process.clone());
         self.world.spawn(async move {
             shared.arrive(&process, arrives).await;
-            shared.attempts_before(&process, role).await;
+            shared.attempts_before(&role).await;
             // A command in flight when its link was cut may or may not have arrived.
             let is_cut = shared.data().link(&process).cuts != cuts && shared.world.chance(|it| it.bool());
             let mut ran = (!is_cut).then(|| {
@@ -254,16 +254,16 @@ impl Shared {
             });
             if let Some(again) = fate.again.filter(|_| !is_cut) {
                 if seeded() == Some(Twin::RunsAfterItsAnswer) {
-                    return shared.run_late(&process, role, again, answer, ran, run).await;
+                    return shared.run_late(&process, &role, again, answer, ran, run).await;
                 }
-                shared.expect(&process, role, shared.world.now() + again);
+                shared.expect(&role, shared.world.now() + again);
                 shared.world.sleep(again).await;
                 let last = run(&shared);
                 shared.world.note(|| format!("p{} {what}, again: {last:?}", process.index()));
                 // The answer is that of the second run.
                 ran = Some(last);
             }
-            shared.has_arrived(&process, role);
+            shared.has_arrived(&process, &role);
             let (Some(ran), false) = (ran, fate.reply_is_lost) else { return };
             shared.arrive(&process, shared.world.now() + fate.back).await;
             if shared.data().link(&process).cuts == cuts {
@@ -275,7 +275,7 @@ impl Shared {
     async fn run_late<T: Send>(
         self: &Arc<Self>,
         process: &Process,
-        role: Role,
+        role: &Role,
         again: Nanos,
         answer: Arc<Answer<T>>,
         ran: Option<T>,
@@ -291,7 +291,7 @@ impl Shared {
     fn depart<T: Send + 'static>(
         &self,
         process: &Process,
-        role: Role,
+        role: &Role,
         fate: &Fate,
         answer: &Arc<Answer<T>>,
     ) -> (Nanos, u64) {
@@ -307,28 +307,28 @@ impl Shared {
         let weak: Weak<Answer<T>> = Arc::downgrade(answer);
         link.awaited.push(weak);
         let cuts = link.cuts;
-        if let Some(number) = role.attempts {
-            let (count, last) = data.attempts.entry((process.index(), number)).or_default();
+        if let Some(lease) = &role.attempts {
+            let (count, last) = data.attempts.entry(lease.clone()).or_default();
             (*count, *last) = (*count + 1, (*last).max(arrives));
         }
         (arrives, cuts)
     }
 
     /// Has rollbacks wait for an attempt's second run without a look each millisecond.
-    fn expect(&self, process: &Process, role: Role, at: Nanos) {
+    fn expect(&self, role: &Role, at: Nanos) {
         let mut data = self.data();
-        let attempt = role.attempts.and_then(|number| data.attempts.get_mut(&(process.index(), number)));
+        let attempt = role.attempts.as_ref().and_then(|lease| data.attempts.get_mut(lease));
         attempt.into_iter().for_each(|(_, last)| *last = at.max(*last));
     }
 
-    fn has_arrived(&self, process: &Process, role: Role) {
+    fn has_arrived(&self, process: &Process, role: &Role) {
         let mut data = self.data();
         *data.link(process).under_way_of(role) -= 1;
-        let Some(key) = role.attempts.map(|number| (process.index(), number)) else { return };
-        if let Some((count, _)) = data.attempts.get_mut(&key) {
+        let Some(lease) = &role.attempts else { return };
+        if let Some((count, _)) = data.attempts.get_mut(lease) {
             *count -= 1;
             if *count == 0 {
-                data.attempts.remove(&key);
+                data.attempts.remove(lease);
             }
         }
     }
@@ -349,10 +349,12 @@ impl Shared {
         }
     }
 
-    async fn attempts_before(&self, process: &Process, role: Role) {
-        let Some(number) = role.behind.filter(|_| seeded() != Some(Twin::RollsBackTooSoon)) else { return };
+    async fn attempts_before(&self, role: &Role) {
+        let Some(lease) = role.behind.as_ref().filter(|_| seeded() != Some(Twin::RollsBackTooSoon)) else {
+            return;
+        };
         loop {
-            let expected = self.data().attempts.get(&(process.index(), number)).map(|(_, last)| *last);
+            let expected = self.data().attempts.get(lease).map(|(_, last)| *last);
             let Some(expected) = expected else { return };
             self.world.sleep_until(expected.max(self.world.now() + MS)).await;
         }
