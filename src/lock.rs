@@ -105,7 +105,7 @@
 //
 // | question | module |
 // |---|---|
-// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`; several names: `multi_lock`, `multi_guard`; permits: `named_semaphore`, `permit_guard`, `entry/gate` |
+// | Where do callers enter? | `client`, `handle`, `read_write_lock`, `guard`, `run`, `options`; several names: `multi_lock`, `multi_guard`; permits: `named_semaphore`, `permit_guard`, `entry/places` |
 // | How does one acquisition run? | `acquire`: `head` → `wait` as the queue head, which asks the store at a limited rate; `synchronous` at an idle entry of a store that answers within the call |
 // | Which owner has the name in this client, and which is next? | `../lock_entry`: the state machine, without a store or a clock |
 // | Which module carries out the engine's effects? | `entry` → `release`, `extend`, `table`, `listening`, `deadlines`; `abandon_guard` for futures that are dropped or kept unpolled |

@@ -1,11 +1,10 @@
 //! [`LockEntry`]: a re-entrant, fair lock of one name inside of a process, leased from a store.
 
 mod effects;
+mod events;
 mod gate;
-mod outcome;
 mod ownership;
 mod queue;
-mod request;
 #[cfg(all(test, feature = "lock", not(latchwork_loom)))]
 mod tests;
 
@@ -21,13 +20,15 @@ use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::effects::{Effects, NextHead};
-use self::gate::Gate;
 #[cfg(feature = "lock")]
-pub(crate) use self::outcome::BACK_OFF;
-pub use self::outcome::{Answer, Attempt, HeadTicket, HeldHere, HoldState, PendingRelease, Ticket, Turn};
+pub(crate) use self::events::BACK_OFF;
+pub use self::events::{
+    Answer, Attempt, Extension, Grant, HeadTicket, HeldHere, HoldState, LossReason, PendingRelease, Request,
+    Ticket, Turn,
+};
+use self::gate::Gate;
 use self::ownership::Ownership;
 pub use self::ownership::{Policy, Renewal, Rules};
-pub use self::request::{Extension, Grant, LossReason, Request};
 
 /// A re-entrant, fair lock of one name inside of a process, to be driven by a lock client of your own.
 ///

@@ -82,9 +82,11 @@ impl<'a> AcquireParams<'a> {
                 let reads = self.check(now)?.map(read);
                 let end = if let Some(reads) = reads {
                     reads.await?
-                } else if !self.may_wait() && entry.is_gate_crowded() {
+                } else if !self.may_wait() && entry.is_behind_others() {
                     End::Held
-                } else if let Some(grant) = entry.acquire_synchronously(&request, number, now)? {
+                } else if entry.context.is_synchronous
+                    && let Some(grant) = entry.acquire_synchronously(&request, number, now)?
+                {
                     waiting.acquired(request.owner(), grant.is_watched(), now, false);
                     return Ok(O::from(self.guard(&request, grant, now)));
                 } else {

@@ -25,6 +25,10 @@ use crate::lock::origin::Origin;
 use crate::lock::owner::{LeaseId, Owner};
 use crate::lock::releases::Releases;
 
+/// Longest delay between two tries of a command at a store that does not answer: of a waiter's question,
+/// unless the store's messages are back earlier, and of a release.
+pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
+
 pub(super) struct Context {
     pub(super) store: Box<dyn Store>,
     pub(super) registry: Registry<dyn Transport>,

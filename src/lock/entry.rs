@@ -6,7 +6,7 @@ pub(in crate::lock) mod listening;
 pub(in crate::lock) mod table;
 
 mod extend;
-mod gate;
+mod places;
 mod release;
 #[cfg(feature = "tracing")]
 mod slow;
@@ -26,8 +26,8 @@ use crate::support::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use self::abandon_guard::Abandonable;
 use self::deadlines::Due;
-use self::gate::{Gate, Place};
 use self::listening::Listening;
+use self::places::{Place, Places};
 use self::table::{Table, Tables};
 use crate::lock::backend::{
     AcquireOutcome, AcquireRequest, Channels, CommandFuture, Failed, Failure, LONGEST_POSITION, Mode,
@@ -63,7 +63,7 @@ pub(super) struct Entry {
 pub(super) struct Acquisition {
     number: u64,
     permits: Permits,
-    /// The entry of the semaphore's handles, which has the gate and the channels.
+    /// The entry of the semaphore's handles, which has the places and the channels.
     handles: Arc<Entry>,
     place: Mutex<Option<Place>>,
 }
@@ -80,7 +80,7 @@ struct Rare {
     waiting_bare: AtomicUsize,
     /// Start of this client's competition at a store that calls waiters, and time of its latest question.
     competes: Mutex<Option<(Moment, Moment)>>,
-    gate: Gate,
+    places: Places,
     /// Time of the next look for slow waits.
     #[cfg(feature = "tracing")]
     slow_look: Mutex<Option<Moment>>,
@@ -227,8 +227,8 @@ impl Entry {
         }
         if effects.superseded() > 0 {
             self.context.recorder.superseded.add(effects.superseded() as usize);
-            self.leave_gate();
-            self.call_the_roll();
+            self.leave_place();
+            self.wake_all_heads();
         }
         self.context.recorder.renewals_late.add(effects.renewals_unsent() as usize);
         // In a task: a waker that blocks must not hold up the call that found the loss.
@@ -311,7 +311,7 @@ impl Entry {
         }
         for channel in self.channels().all() {
             if let Some(subscription) = self.context.registry.join(channel) {
-                subscription.call_all();
+                subscription.wake_all();
             }
         }
     }
@@ -383,7 +383,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // In a child the mutexes may stay locked forever, those of the gate, too.
+        // In a child the mutexes may stay locked forever, those of the places, too.
         if !self.context.is_same_process() {
             mem::forget(self.acquisition.take());
         } else {

@@ -116,7 +116,8 @@ impl Guard {
     /// [forced](crate::Lock::force_unlock) release elsewhere within a second if others of this client wait,
     /// otherwise at the next renewal; [`ensure_held`](Self::ensure_held) asks.
     pub fn is_held(&self) -> bool {
-        self.entry.context.check_origin().is_ok() && self.loss().is_none()
+        self.entry.context.is_same_process()
+            && self.entry.engine.state_of(&self.grant, self.entry.now()).is_ok()
     }
 
     /// Returns how long the lease lasts without a renewal, as far as this process knows: zero if the hold is
@@ -166,11 +167,6 @@ impl Guard {
                 }
             }
         }
-    }
-
-    /// The loss of this hold, maybe before [`lost`](Self::lost) hears: a task reports losses by renewals.
-    pub(super) fn loss(&self) -> Option<LossReason> {
-        self.entry.engine.state_of(&self.grant, self.entry.now()).err()
     }
 
     /// As [`lost`](Self::lost), for `timeout` at most by the backend's clock: `None` if the hold is not lost

@@ -257,7 +257,7 @@ impl Lock {
         let owner = self.owner.map(|owner| owner.number);
         let wanted =
             AcquireParams { entry: &self.entry, owner, lease, fenced: self.fenced, wait, is_admitted };
-        trace::acquiring(self.name().as_str(), wanted.acquire(time_over))
+        trace::in_span(self.name().as_str(), wanted.acquire(time_over))
     }
 
     /// Gives back one hold of `owner`: a [forgotten](Guard::forget) hold, or else the hold of a guard. The

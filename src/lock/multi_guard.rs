@@ -157,8 +157,7 @@ impl MultiGuard {
     pub async fn run_with<T>(self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, LockError> {
         let output = {
             let work = pin!(async { work(&self).await });
-            let known_loss = || self.guards.iter().find_map(|guard| Some((guard, guard.loss()?)));
-            let output = unless_lost(work, pin!(self.first_lost()), known_loss).await;
+            let output = unless_lost(work, pin!(self.first_lost())).await;
             output.map_err(|(guard, reason)| LockError::lost(guard.name(), *guard.owner(), reason))?
         };
         after_work(self.unlock().await, output)

@@ -1,6 +1,5 @@
 //! [`NamedSemaphore`]: at most a number of permits of one name in use, over all processes.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::lock::backend::{Holder, Permits};
@@ -98,7 +97,7 @@ use crate::lock::permit_guard::PermitGuard;
 ///
 /// A name is a semaphore or a lock, not both: see [`LockError::OtherKind`]. Redisson's semaphores keep other
 /// data, and cannot share a name.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias = "DistributedSemaphore")]
 #[doc(alias = "RSemaphore")]
 #[doc(alias = "RPermitExpirableSemaphore")]
@@ -300,15 +299,6 @@ impl NamedSemaphore {
     /// [`LockError::Backend`] if the command fails, [`LockError::OtherKind`] if a lock has the name.
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.lock.force_unlock().await
-    }
-}
-
-impl fmt::Debug for NamedSemaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NamedSemaphore")
-            .field("name", self.name())
-            .field("capacity", &self.capacity)
-            .finish_non_exhaustive()
     }
 }
 

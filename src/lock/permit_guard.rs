@@ -1,6 +1,5 @@
 //! [`PermitGuard`]: permits of a semaphore, by one lease.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::lock_entry::LossReason;
@@ -23,6 +22,7 @@ use crate::lock::name::LockName;
 /// }
 /// # Ok::<(), latchwork::LockError>(()) }).unwrap();
 /// ```
+#[derive(Debug)]
 #[must_use = "dropping a guard gives the permits back at once"]
 pub struct PermitGuard {
     guard: Guard,
@@ -137,15 +137,5 @@ impl PermitGuard {
     /// many starts in the time of a lease. See [`Guard::forget`].
     pub fn forget(self) {
         self.guard.forget();
-    }
-}
-
-impl fmt::Debug for PermitGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitGuard")
-            .field("name", self.name())
-            .field("permits", &self.permits)
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
     }
 }

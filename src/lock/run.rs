@@ -100,29 +100,22 @@ impl Guard {
     pub async fn run_with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
         let output = {
             let work = pin!(async { work(&self).await });
-            let output = unless_lost(work, pin!(self.lost()), || self.loss()).await;
+            let output = unless_lost(work, pin!(self.lost())).await;
             output.map_err(|reason| LockError::lost(self.name(), *self.owner(), reason))?
         };
         after_work(self.unlock().await, output)
     }
 }
 
-/// Returns the output of `work`, or the loss that came first: from `lost`, or by a `look` at each poll.
+/// Returns the output of `work`, or the loss that came first.
 pub(super) async fn unless_lost<T, L>(
     mut work: Pin<&mut impl Future<Output = T>>,
     mut lost: Pin<&mut impl Future<Output = L>>,
-    look: impl Fn() -> Option<L>,
 ) -> Result<T, L> {
-    poll_fn(|context| {
-        // Look for a loss first: work without its lock must not take another step.
-        let loss = match lost.as_mut().poll(context) {
-            Poll::Ready(loss) => Some(loss),
-            Poll::Pending => look(),
-        };
-        match loss {
-            Some(loss) => Poll::Ready(Err(loss)),
-            None => work.as_mut().poll(context).map(Ok),
-        }
+    // Polled first, as `lost` reads the clock: work without its lock must not take another step.
+    poll_fn(|context| match lost.as_mut().poll(context) {
+        Poll::Ready(loss) => Poll::Ready(Err(loss)),
+        Poll::Pending => work.as_mut().poll(context).map(Ok),
     })
     .await
 }

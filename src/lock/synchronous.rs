@@ -19,7 +19,7 @@ impl Entry {
         now: Moment,
     ) -> Result<Option<Grant>, LockError> {
         let context = &self.context;
-        if !context.is_synchronous || !self.engine.claim() {
+        if !self.engine.claim() {
             return Ok(None);
         }
         let mut claimed = OnDrop(Some(|| self.appoint_next(0, now)));

@@ -5,8 +5,7 @@ use std::task::Waker;
 use crate::support::foreign;
 use crate::support::moment::Moment;
 
-use super::outcome::{HeadTicket, PendingRelease};
-use super::request::{LossReason, Request};
+use super::events::{HeadTicket, LossReason, PendingRelease, Request};
 
 /// Work that an event of a [`LockEntry`](super::LockEntry) leaves to its client. Dropping the effects wakes
 /// waiters: first carry out the rest. May hold the effects of several events of one entry.

@@ -83,10 +83,11 @@ use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::shared_static;
 
 use super::effects::Effects;
+use super::events::{
+    Attempt, BACK_OFF, Extension, Grant, HeadTicket, LossReason, Request, Slot, Ticket, Turn,
+};
 use super::gate::{CLAIMED, IN_USE, OPEN};
-use super::outcome::{Attempt, BACK_OFF, HeadTicket, Slot, Ticket, Turn};
 use super::queue::{Place, Queue};
-use super::request::{Extension, Grant, LossReason, Request};
 
 use self::competing::HeadState;
 use self::lease::{StoreLease, StoreRecord};
@@ -785,7 +786,7 @@ impl Ownership {
         self.end_if_over(now, effects);
         let Some((hold, _)) = self.held_by_serial(grant.serial) else { return };
         let left = hold.drop_claim(grant, now);
-        self.record_losses(grant.serial, left, effects);
+        self.note_loss(grant.serial, left, effects);
         self.end_in_background_if_empty(now, effects);
         // The holds that are left may end earlier.
         self.plan_next_look(now, effects);

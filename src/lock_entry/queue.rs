@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::num::NonZeroU32;
-use std::ops::{Index, IndexMut};
 use std::task::Waker;
 
 use crate::support::moment::Moment;
 
-use super::outcome::{Slot, Turn};
-use super::request::{Extension, Grant, Request};
+use super::events::{Extension, Grant, Request, Slot, Turn};
 
 /// Largest count of nodes that an empty slab keeps.
 const KEPT: usize = 64;
@@ -17,7 +15,7 @@ const KEPT: usize = 64;
 /// Kept small, as each name has a queue, and few have waiters.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    nodes: Nodes,
+    nodes: Vec<Node>,
     first: Option<Slot>,
     last: Option<Slot>,
     len: u32,
@@ -30,32 +28,9 @@ pub(super) struct Queue {
     by_owner: Option<Box<BTreeMap<(u64, u64), Slot>>>,
 }
 
-#[derive(Debug, Default)]
-struct Nodes(Vec<Node>);
-
-impl Nodes {
-    fn push(&mut self, node: Node) -> Slot {
-        self.0.push(node);
-        let slot = u32::try_from(self.0.len()).ok().and_then(NonZeroU32::new);
-        Slot(slot.expect("fewer waiters than 2³²"))
-    }
-
-    fn at(slot: Slot) -> usize {
-        slot.0.get() as usize - 1
-    }
-}
-
-impl Index<Slot> for Nodes {
-    type Output = Node;
-
-    fn index(&self, slot: Slot) -> &Node {
-        &self.0[Self::at(slot)]
-    }
-}
-
-impl IndexMut<Slot> for Nodes {
-    fn index_mut(&mut self, slot: Slot) -> &mut Node {
-        &mut self.0[Self::at(slot)]
+impl Slot {
+    fn at(self) -> usize {
+        self.0.get() as usize - 1
     }
 }
 
@@ -100,34 +75,34 @@ impl Queue {
     }
 
     pub(super) fn first(&self) -> Option<&Request> {
-        self.first.map(|slot| &self.nodes[slot].request)
+        self.first.map(|slot| &self.nodes[slot.at()].request)
     }
 
     pub(super) fn first_since(&self) -> Option<Moment> {
-        self.first.map(|slot| self.nodes[slot].since)
+        self.first.map(|slot| self.nodes[slot.at()].since)
     }
 
     pub(super) fn request(&self, slot: Slot) -> Request {
-        self.nodes[slot].request
+        self.nodes[slot.at()].request
     }
 
     pub(super) fn since(&self, slot: Slot) -> Moment {
-        self.nodes[slot].since
+        self.nodes[slot.at()].since
     }
 
     pub(super) fn place(&self, slot: Slot) -> &Place {
-        &self.nodes[slot].place
+        &self.nodes[slot.at()].place
     }
 
     /// True if the waiter still has the slot: the slot may be another waiter's, or freed with the slab.
     pub(super) fn is_current(&self, slot: Slot, serial: u64) -> bool {
-        self.nodes.0.get(Nodes::at(slot)).is_some_and(|node| node.serial == serial)
+        self.nodes.get(slot.at()).is_some_and(|node| node.serial == serial)
     }
 
     pub(super) fn push(&mut self, serial: u64, request: Request, since: Moment, tries: bool) -> Slot {
         let slot = match self.vacant {
             Some(slot) => {
-                let node = &mut self.nodes[slot];
+                let node = &mut self.nodes[slot.at()];
                 (self.vacant, self.vacancies) = (node.after, self.vacancies - 1);
                 node.serial = serial;
                 (node.request, node.since, node.tries, node.place) = (request, since, tries, Place::Queued);
@@ -136,11 +111,13 @@ impl Queue {
             }
             None => {
                 let (before, after, place) = (self.last, None, Place::Queued);
-                self.nodes.push(Node { request, since, serial, tries, before, after, place, waker: None })
+                self.nodes.push(Node { request, since, serial, tries, before, after, place, waker: None });
+                let count = u32::try_from(self.nodes.len()).ok().and_then(NonZeroU32::new);
+                Slot(count.expect("fewer waiters than 2³²"))
             }
         };
         match self.last.replace(slot) {
-            Some(last) => self.nodes[last].after = Some(slot),
+            Some(last) => self.nodes[last.at()].after = Some(slot),
             None => self.first = Some(slot),
         }
         self.len += 1;
@@ -152,17 +129,17 @@ impl Queue {
     }
 
     fn unlink(&mut self, slot: Slot) {
-        let (before, after) = (self.nodes[slot].before, self.nodes[slot].after);
+        let (before, after) = (self.nodes[slot.at()].before, self.nodes[slot.at()].after);
         match before {
             None => self.first = after,
-            Some(before) => self.nodes[before].after = after,
+            Some(before) => self.nodes[before.at()].after = after,
         }
         match after {
             None => self.last = before,
-            Some(after) => self.nodes[after].before = before,
+            Some(after) => self.nodes[after.at()].before = before,
         }
         self.len -= 1;
-        let node = &self.nodes[slot];
+        let node = &self.nodes[slot.at()];
         if node.request.shared_owner
             && let Some(by_owner) = &mut self.by_owner
         {
@@ -180,14 +157,14 @@ impl Queue {
 
     /// Moves an unlinked waiter to another place. Returns its waker, to be called.
     pub(super) fn place_at(&mut self, slot: Slot, place: Place) -> Option<Waker> {
-        let node = &mut self.nodes[slot];
+        let node = &mut self.nodes[slot.at()];
         node.place = place;
         node.waker.take()
     }
 
     /// Moves an unlinked waiter, and keeps its waker.
     pub(super) fn place_silently_at(&mut self, slot: Slot, place: Place) {
-        self.nodes[slot].place = place;
+        self.nodes[slot.at()].place = place;
     }
 
     /// Unlinks the oldest waiter of a shared owner, in time logarithmic in the number of such waiters.
@@ -223,13 +200,13 @@ impl Queue {
     }
 
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
-        let queued = self.nodes.0.iter_mut().filter(|node| matches!(node.place, Place::Queued));
+        let queued = self.nodes.iter_mut().filter(|node| matches!(node.place, Place::Queued));
         queued.filter_map(|node| node.waker.take())
     }
 
     fn pop_where(&mut self, walk: &mut Walk, is: impl Fn(&Node) -> bool) -> Option<Slot> {
         while let Some(slot) = walk.0 {
-            let node = &self.nodes[slot];
+            let node = &self.nodes[slot.at()];
             walk.0 = node.after;
             if is(node) {
                 self.unlink(slot);
@@ -242,7 +219,7 @@ impl Queue {
     /// Returns the waiters with an unclaimed grant and the times of the grants, earliest first.
     pub(super) fn granted(&self) -> Vec<(Slot, Moment)> {
         let slots = (1..).map_while(NonZeroU32::new).map(Slot);
-        let granted = slots.zip(&self.nodes.0).filter_map(|(slot, node)| match node.place {
+        let granted = slots.zip(&self.nodes).filter_map(|(slot, node)| match node.place {
             Place::Granted(.., since) => Some((slot, since)),
             _ => None,
         });
@@ -252,27 +229,27 @@ impl Queue {
     }
 
     pub(super) fn will_wake(&self, slot: Slot, waker: &Waker) -> bool {
-        self.nodes[slot].waker.as_ref().is_some_and(|old| old.will_wake(waker))
+        self.nodes[slot.at()].waker.as_ref().is_some_and(|old| old.will_wake(waker))
     }
 
     /// Stores the waker. Returns the previous one, to be dropped where foreign code may run.
     pub(super) fn register(&mut self, slot: Slot, waker: Waker) -> Option<Waker> {
-        self.nodes[slot].waker.replace(waker)
+        self.nodes[slot.at()].waker.replace(waker)
     }
 
     /// Frees a waiter's node. Returns its waker as well, to be dropped where foreign code may run.
     pub(super) fn remove(&mut self, slot: Slot) -> (Place, Option<Waker>) {
-        if let Place::Queued = self.nodes[slot].place {
+        if let Place::Queued = self.nodes[slot.at()].place {
             self.unlink(slot);
         }
-        let node = &mut self.nodes[slot];
+        let node = &mut self.nodes[slot.at()];
         node.serial = 0;
         let left = (mem::replace(&mut node.place, Place::Over(Turn::Closed)), node.waker.take());
         node.after = self.vacant.replace(slot);
         self.vacancies += 1;
-        let nodes = self.nodes.0.len();
+        let nodes = self.nodes.len();
         if self.vacancies as usize == nodes && nodes > KEPT {
-            (self.nodes, self.vacant, self.vacancies) = (Nodes::default(), None, 0);
+            (self.nodes, self.vacant, self.vacancies) = (Vec::new(), None, 0);
         }
         left
     }
@@ -374,7 +351,7 @@ mod tests {
         let mut queue = Queue::default();
         let slots: Vec<_> = (0..10_000).map(|owner| push(&mut queue, request(owner), now(), false)).collect();
         slots.into_iter().for_each(|slot| _ = queue.remove(slot));
-        assert_eq!((queue.nodes.0.capacity(), queue.vacant), (0, None));
+        assert_eq!((queue.nodes.capacity(), queue.vacant), (0, None));
     }
 
     /// The burst reuses its nodes again and again.
@@ -394,7 +371,7 @@ mod tests {
             }
             queue.remove(stays);
             assert_eq!(
-                (queue.nodes.0.capacity(), queue.vacant),
+                (queue.nodes.capacity(), queue.vacant),
                 (0, None),
                 "expected no room kept after the burst"
             );

@@ -274,7 +274,7 @@ impl ChannelEntry {
         if self.readiness.fail(error) {
             self.figures.failed.add_one();
             // Waiters asleep on the latch also learn of the failure.
-            self.call_all();
+            self.wake_all();
         }
     }
 
@@ -282,7 +282,7 @@ impl ChannelEntry {
         self.figures.resubscribed.add_one();
         self.readiness.ready();
         if !fault!(ResubscribedSilently) {
-            self.call_all();
+            self.wake_all();
         }
     }
 
@@ -303,7 +303,7 @@ impl ChannelEntry {
             }
             Message::ReadUnlock => {
                 self.figures.read_unlocks.add_one();
-                self.call_all();
+                self.wake_all();
             }
             Message::Granted(number) => {
                 self.figures.grants.add_one();
@@ -319,7 +319,7 @@ impl ChannelEntry {
     }
 
     /// Wakes all waiters and listeners, and each other subscription that is about to wait.
-    pub(crate) fn call_all(&self) {
+    pub(crate) fn wake_all(&self) {
         // Ordering: AcqRel, before the read of the queue. Of this step and a waiter's `broadcasts`, the later
         // one sees the earlier: the waiter in the queue, or the message in the count.
         self.broadcasts.fetch_add(1, Ordering::AcqRel);
@@ -328,7 +328,7 @@ impl ChannelEntry {
 
     /// Count of the messages for all, read by a waiter that has joined the queue.
     pub(super) fn broadcasts(&self) -> u64 {
-        // Ordering: AcqRel, a read-modify-write to be in one order with `call_all`, see there.
+        // Ordering: AcqRel, a read-modify-write to be in one order with `wake_all`, see there.
         self.broadcasts.fetch_add(0, Ordering::AcqRel)
     }
 }

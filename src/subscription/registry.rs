@@ -257,7 +257,7 @@ impl<T: Transport + ?Sized> Subscription<T> {
             if let Poll::Ready(notification) = notified.as_mut().poll(context) {
                 return Poll::Ready(notification.with_broadcasts(self.broadcasts()));
             }
-            // In the queue by now, so that `call_all` finds this waiter, or this waiter finds the event.
+            // In the queue by now, so that `wake_all` finds this waiter, or this waiter finds the event.
             match self.unheard() {
                 Some(unheard) if !fault!(LooksBeforeQueueing) => Poll::Ready(unheard),
                 _ => Poll::Pending,

@@ -30,7 +30,7 @@ macro_rules! event {
 
 /// Runs `acquire` inside of a span with the lock's name. The span begins with the first poll.
 #[cfg(feature = "tracing")]
-pub(crate) fn acquiring<F: Future>(name: &str, acquire: F) -> impl Future<Output = F::Output> {
+pub(crate) fn in_span<F: Future>(name: &str, acquire: F) -> impl Future<Output = F::Output> {
     // No `async fn`, which would keep `acquire` twice.
     InSpan { begins: Some(name), span: None, future: Some(acquire) }
 }
@@ -90,6 +90,6 @@ pub(crate) fn here<F: Future>(work: F) -> F {
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn acquiring<F: Future>(_name: &str, acquire: F) -> F {
+pub(crate) fn in_span<F: Future>(_name: &str, acquire: F) -> F {
     acquire
 }

@@ -69,8 +69,8 @@ pub(crate) trait Store: Sized + Send + Sync + 'static {
         true
     }
 
-    /// Time at which the client was last told that this lock is held, unless the client has had the lock since;
-    /// `None` if never, or unknown.
+    /// Time at which the client was last told that this lock is held, unless the client has had the lock
+    /// since; `None` if never, or unknown.
     fn told_held(&self, _client: &str, _mode: Mode, _name: &str) -> Option<Nanos> {
         None
     }

@@ -49,6 +49,8 @@ pub(super) struct Head<'a> {
     says: Option<Result<Duration, LockError>>,
     /// The client had the lock last, and lets others go first with its next question.
     yields: bool,
+    /// The last refusal named a holder whose release calls no client: the head listens to the common channel,
+    /// too.
     uncalled: bool,
     has_lock: bool,
 }
@@ -62,7 +64,7 @@ impl Drop for Head<'_> {
             entry.context.tell_shutdown();
         }
         if entry.context.is_same_process() {
-            entry.leave_gate();
+            entry.leave_place();
         }
     }
 }
@@ -110,8 +112,8 @@ impl<'a> Head<'a> {
     ) -> Result<End, LockError> {
         let (entry, ticket, may_wait) = (self.wanted.entry, self.ticket, self.wanted.may_wait());
         let give_up = self.wanted.give_up(waiting.begun);
-        if may_wait && entry.has_gate() {
-            let mut passes = pin!(entry.pass_gate());
+        if may_wait && entry.takes_place() {
+            let mut passes = pin!(entry.take_place());
             let passes = poll_fn(|task| {
                 let passed = passes.as_mut().poll(task);
                 if passed.is_pending() {
@@ -125,6 +127,7 @@ impl<'a> Head<'a> {
                 Some(Some(())) => {}
             }
         }
+        // The first question of a plain lock enters no list of waiters: a release calls only those that listen.
         // Subscribe first if the head has to wait anyway, which saves a question, or if subscribing is free.
         let subscribes_first =
             may_wait && (!ticket.back_off().is_zero() || ticket.has_position() || entry.is_subscribed());
@@ -134,6 +137,7 @@ impl<'a> Head<'a> {
             let Some(asked) = asked else { return Ok(End::Unanswered) };
             match asked.unwrap_or(Ok((Some(Turn::Superseded), now))) {
                 Ok((Some(Turn::Granted(grant, _)), at)) => return Ok(self.granted(grant, at)),
+                // Refused, or granted a lease that was over before its answer: asks anew.
                 Ok((None | Some(Turn::Head(_)), _)) if may_wait => {}
                 Ok((None | Some(Turn::Head(_)), _)) => return self.time_over(),
                 Ok((Some(_), _)) => return Ok(End::Superseded),
@@ -152,7 +156,7 @@ impl<'a> Head<'a> {
         let context = &self.wanted.entry.context;
         let at_most = self.wanted.entry.position.map_or(context.rules.renewed_lease, |kept| kept / 3);
         // Of a semaphore's heads, one asks at the end of the earliest lease, called by the watchdog.
-        let left = if self.wanted.entry.has_gate() { at_most } else { left.min(at_most) } + ROUNDING;
+        let left = if self.wanted.entry.takes_place() { at_most } else { left.min(at_most) } + ROUNDING;
         give_up.min(context.now() + left)
     }
 

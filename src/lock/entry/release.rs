@@ -22,15 +22,15 @@ use crate::lock_entry::{Answer, Attempt, HeadTicket, Moment, NextHead, PendingRe
 
 use super::{Entry, OnDrop};
 use crate::lock::backend::{CommandFuture, Failed, LATEST_RUN, NextWaiter, ReleaseOutcome};
+use crate::lock::context::MAX_RETRY_DELAY;
 use crate::lock::entry::abandon_guard::AbandonGuard;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
 use crate::support::trace;
 
-/// Longest delay between two releases of one lease.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
+/// Delay before the first repetition of a release. Doubles each time, up to [`MAX_RETRY_DELAY`].
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 impl Entry {
     /// Sends a release that the caller awaits. False if the store did not know the lease.
@@ -225,7 +225,7 @@ impl Release {
         let entry = Arc::clone(&self.entry);
         let (context, id) = (&entry.context, entry.context.lease_id(self.pending_release.number));
         let (mode, store) = (entry.mode, &context.store);
-        let mut back_off = FIRST_BACK_OFF;
+        let mut delay = FIRST_RETRY_DELAY;
         loop {
             let outcome = match &self.next {
                 Some((_, Some(named))) => {
@@ -252,13 +252,13 @@ impl Release {
             }
             // Meanwhile the next waiter asks for a lease of its own.
             self.appoint(0);
-            let again = context.now() + back_off;
+            let again = context.now() + delay;
             if self.repeated_until() <= again || context.has_ended() {
                 self.is_over = true;
                 return;
             }
             context.until(again, pending::<()>()).await;
-            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+            delay = (delay * 2).min(MAX_RETRY_DELAY);
         }
     }
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::{Effects, NextHead};
-use super::super::outcome::{Answer, Attempt, HeadTicket, PendingRelease, Slot, Turn};
+use super::super::events::{Answer, Attempt, Grant, HeadTicket, PendingRelease, Request, Slot, Turn};
 use super::super::queue::Place;
-use super::super::request::{Grant, Request};
 use super::{Ownership, Phase, Rules, StoreLease, StoreRecord};
 
 /// Count of tokens reserved at once if others wait: they get tokens without a command.
@@ -72,9 +71,9 @@ impl HeadState {
         }
     }
 
-    fn answered(&mut self) {
+    fn count_answered(&mut self) {
         if let Some(record) = &mut self.record {
-            record.answered();
+            record.count_answered();
         }
     }
 
@@ -129,7 +128,7 @@ impl Ownership {
         }
         head.lengthen(until);
         if is_answered {
-            head.answered();
+            head.count_answered();
         }
         true
     }
@@ -245,11 +244,11 @@ impl Ownership {
             Answer::DidNotRun => match (head.until_before, &mut head.record) {
                 (Some(until), Some(record)) => {
                     record.possible_until = until;
-                    record.answered();
+                    record.count_answered();
                 }
                 _ => head.record = None,
             },
-            Answer::Unsaid => head.answered(),
+            Answer::Unsaid => head.count_answered(),
             // The next attempt uses the same number, and a head that gives up rolls the number back.
             Answer::Unanswered => {}
         }
@@ -273,7 +272,7 @@ impl Ownership {
         record.possible_until =
             until_before.map_or(now + attempt.lease, |until| until.max(now + attempt.lease));
         record.queued_at = None;
-        record.answered();
+        record.count_answered();
         if attempt.sent + attempt.lease <= now {
             effects.release(PendingRelease { until: record.possible_until, ..attempt.rollback() }, None);
             let again = Turn::Head(head.ticket());
@@ -352,7 +351,7 @@ impl Ownership {
             (Some(_), Some(slot)) => {
                 if let Some(head) = self.head(serial) {
                     head.has_position = true;
-                    head.answered();
+                    head.count_answered();
                 }
                 self.appoint_named(slot, now, effects);
                 None
@@ -376,7 +375,7 @@ impl Ownership {
 
     fn refused(&mut self, serial: u64, effects: &mut Effects) {
         let Some(head) = self.head(serial) else { return };
-        head.answered();
+        head.count_answered();
         // The inherited lease is gone, unless an unanswered command, maybe the former hold's, begins it anew.
         head.record.take_if(|record| record.unanswered == 0);
         (head.tenure_ends, head.refused) = (None, true);
@@ -401,7 +400,7 @@ impl Ownership {
         let Some(head) = self.head(serial) else { return Some(Turn::Superseded) };
         head.refused = true;
         let Some(record) = &mut head.record else { return Some(Turn::Superseded) };
-        record.answered();
+        record.count_answered();
         if record.queued_at.is_some_and(|before| before < attempt.sent && before + kept <= now) {
             head.record = None;
             effects.release(attempt.rollback(), None);

@@ -6,9 +6,8 @@ use std::time::Duration;
 use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::{Attempt, BACK_OFF, PendingRelease, Slot, Turn};
+use super::super::events::{Attempt, BACK_OFF, Grant, LossReason, PendingRelease, Request, Slot, Turn};
 use super::super::queue::Place;
-use super::super::request::{Grant, LossReason, Request};
 use super::{Hold, Loss, MAX_GROWTH, MAX_STEPS, Ownership, Phase, Sharer, StoreLease, StoreRecord};
 
 impl Ownership {
@@ -57,7 +56,7 @@ impl Ownership {
         let (hold, _) = self.held_by_serial(serial)?;
         let left = hold.drop_count(serial, now);
         let is_empty = hold.owner_holds.is_empty();
-        self.record_losses(serial, left, effects);
+        self.note_loss(serial, left, effects);
         if is_empty {
             return self.end_empty(now, effects);
         }
@@ -132,25 +131,14 @@ impl Ownership {
         let fits = lease.sure_until > now + self.third;
         let has_token = !next.fenced || lease.has_token();
         if next.is_watched() && fits && has_token {
-            self.grant_next(now, effects);
+            let slot = self.queue.pop().expect("it was there above");
+            self.hand_offs += 1;
+            effects.handed_off += 1;
+            self.grant_to(slot, now, effects);
         } else if let Phase::Held(_, lease) = self.take_phase() {
             self.appoint(Some(lease), 0, now, effects);
         }
         None
-    }
-
-    fn pass_on_in_background(&mut self, now: Moment, effects: &mut Effects) {
-        if let Some(release) = self.pass_on(now, effects) {
-            effects.release(PendingRelease { appoints: false, ..release }, None);
-            self.transition(Phase::Free);
-        }
-    }
-
-    fn grant_next(&mut self, now: Moment, effects: &mut Effects) {
-        let slot = self.queue.pop().expect("the caller has looked");
-        self.hand_offs += 1;
-        effects.handed_off += 1;
-        self.grant_to(slot, now, effects);
     }
 
     /// Grants the lease in hand to a waiter no longer linked in the queue.
@@ -343,7 +331,7 @@ impl Ownership {
                 hold.owner_holds.iter().map(|(_, sharer)| sharer.due()).min().unwrap_or(Moment::NEVER);
         }
         for (serial, guards, reason) in lost {
-            self.record_loss(serial, guards, reason, effects);
+            self.note_loss(serial, Some((guards, reason)), effects);
         }
         if renewals_unsent > 0 {
             effects.more().renewals_unsent += renewals_unsent;
@@ -362,7 +350,12 @@ impl Ownership {
         }
         match &self.phase {
             Phase::Held(hold, _) if !hold.owner_holds.is_empty() => {}
-            Phase::Held(_, lease) if lease.may_outlast(now) => self.pass_on_in_background(now, effects),
+            Phase::Held(_, lease) if lease.may_outlast(now) => {
+                if let Some(release) = self.pass_on(now, effects) {
+                    effects.release(PendingRelease { appoints: false, ..release }, None);
+                    self.transition(Phase::Free);
+                }
+            }
             Phase::Held(..) => {
                 effects.more().wakes_sleepers = true;
                 self.appoint(None, 0, now, effects);
@@ -371,39 +364,13 @@ impl Ownership {
         }
     }
 
-    pub(in crate::lock_entry) fn lose(
-        &mut self,
-        number: u64,
-        reason: LossReason,
-        now: Moment,
-        effects: &mut Effects,
-    ) -> bool {
-        let Some((hold, lease)) = self.held_by_number(number) else { return false };
-        lease.gone(now);
-        let owner_holds = std::mem::replace(hold, Hold::without_owners()).owner_holds;
-        owner_holds.into_each(|serial, sharer| self.record_loss(serial, sharer.guards, reason, effects));
-        self.end_in_background_if_empty(now, effects);
-        true
-    }
-
-    pub(super) fn record_losses(
-        &mut self,
-        serial: u64,
-        left: Option<(u32, LossReason)>,
-        effects: &mut Effects,
-    ) {
-        if let Some((guards, reason)) = left {
-            self.record_loss(serial, guards, reason, effects);
-        }
-    }
-
-    fn record_loss(&mut self, serial: u64, guards: u32, reason: LossReason, effects: &mut Effects) {
-        if guards > 0 {
-            self.losses.insert(serial, Loss { reason, guards });
-            let more = effects.more();
-            more.lost = Some(reason);
-            more.holds_lost += 1;
-        }
+    /// Notes the loss, if there is a guard to hear of it: the count of guards, and the reason.
+    pub(super) fn note_loss(&mut self, serial: u64, loss: Option<(u32, LossReason)>, effects: &mut Effects) {
+        let Some((guards @ 1.., reason)) = loss else { return };
+        self.losses.insert(serial, Loss { reason, guards });
+        let more = effects.more();
+        more.lost = Some(reason);
+        more.holds_lost += 1;
     }
 
     /// Returns the reason of a loss to one of its guards, and forgets the reason with the last.

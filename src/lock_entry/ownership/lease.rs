@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::support::moment::Moment;
 
-use super::super::outcome::{Attempt, PendingRelease};
+use super::super::events::{Attempt, PendingRelease};
 
 /// Time of a round trip: the end of a hold needs no look if the store ends the lease this soon afterwards.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ impl StoreRecord {
         self.unanswered += 1;
     }
 
-    pub(super) fn answered(&mut self) {
+    pub(super) fn count_answered(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::moment::Moment;
 
-use super::super::request::{LossReason, Request};
+use super::super::events::{LossReason, Request};
 use super::StoreLease;
 
 #[derive(Debug)]

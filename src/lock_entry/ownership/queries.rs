@@ -1,7 +1,6 @@
 use crate::support::moment::Moment;
 
-use super::super::outcome::{HeldHere, HoldState};
-use super::super::request::{Grant, LossReason};
+use super::super::events::{Grant, HeldHere, HoldState, LossReason};
 use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 
 impl Ownership {

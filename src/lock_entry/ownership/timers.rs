@@ -1,14 +1,14 @@
 //! Events by time: renewals, ends of leases and holds, waiters without polls.
 
+use std::mem;
 use std::time::Duration;
 
 use crate::support::moment::Moment;
 
 use super::super::effects::Effects;
-use super::super::outcome::{NO_TOKENS, Turn};
+use super::super::events::{Extension, LossReason, NO_TOKENS, Turn};
 use super::super::queue::Place;
-use super::super::request::{Extension, LossReason};
-use super::{Hold, Ownership, Phase, StoreLease};
+use super::{Hold, Ownership, Phase, Sharer, StoreLease};
 
 /// Interval of verification while others wait: a forced unlock or a lost server may have ended the lease.
 const VERIFY: Duration = Duration::from_secs(1);
@@ -234,7 +234,7 @@ impl Ownership {
         if extension.fenced
             && let Some(record) = self.record_of(extension.number)
         {
-            record.answered();
+            record.count_answered();
         }
     }
 
@@ -257,7 +257,7 @@ impl Ownership {
         let Some((hold, lease)) = self.held_by_number(number) else { return false };
         lease.confirm(sent, now, Some(extent), third);
         if let Some(token) = token {
-            lease.record.answered();
+            lease.record.count_answered();
             lease.begun_anew(sent, now);
             // Answers may come in another order than their commands ran.
             hold.token = hold.token.max(Some(token));
@@ -276,15 +276,19 @@ impl Ownership {
         now: Moment,
         effects: &mut Effects,
     ) -> bool {
-        if let Some((_, lease)) = self.held_by_number(number)
-            && sent < lease.begun
-        {
+        let Some((hold, lease)) = self.held_by_number(number) else { return false };
+        if sent < lease.begun {
             // The command may have run before the lease was begun anew: verifies once more.
             lease.verify = true;
             self.plan_next_look(now, effects);
             return false;
         }
-        self.lose(number, LossReason::Gone, now, effects)
+        lease.gone(now);
+        let owner_holds = mem::replace(hold, Hold::without_owners()).owner_holds;
+        let lost = |sharer: Sharer| Some((sharer.guards, LossReason::Gone));
+        owner_holds.into_each(|serial, sharer| self.note_loss(serial, lost(sharer), effects));
+        self.end_in_background_if_empty(now, effects);
+        true
     }
 
     /// Plans a look at the next due time, unless an earlier plan is valid.

@@ -6,7 +6,7 @@ use crate::store::{Harm, Store};
 use crate::world::{MS, Nanos, SECOND};
 
 /// Time for which past harm has effects: positions of dead processes last for 10 s, and releases are repeated
-/// each second.
+/// each half second.
 const FELT: Nanos = 15 * SECOND;
 /// As `FELT`, for harm that killed no process and destroyed no data: links are open again by then.
 const FELT_BY_LINKS: Nanos = 5 * SECOND;

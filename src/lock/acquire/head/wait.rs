@@ -11,14 +11,12 @@ use crate::support::unless::unless;
 use super::super::End;
 use super::{Head, Moment, as_head, may_pass};
 use crate::lock::backend::Mode;
+use crate::lock::context::MAX_RETRY_DELAY;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 
 /// Longest wait for a subscription before the store is asked without one.
 const UNCONFIRMED: Duration = Duration::from_secs(1);
-
-/// Delay before a store that did not answer is asked again, unless its messages are back earlier.
-const STORE_IS_GONE: Duration = Duration::from_millis(500);
 
 struct Wait<'w, 'a> {
     head: &'w mut Head<'a>,
@@ -169,7 +167,7 @@ impl Wait<'_, '_> {
                 if !was_held {
                     self.head.says = Some(Err(error));
                 }
-                self.sleep(STORE_IS_GONE).await;
+                self.sleep(MAX_RETRY_DELAY).await;
             }
             Err(error) => return Err(error),
             Ok((Some(Turn::Granted(grant, _)), at)) => {
