@@ -151,7 +151,10 @@ fn polls_all<S: Store>(view: &View<'_, S>, plan: usize) -> bool {
     let stalls =
         |op: &Op| op.waker() != WakerKind::Plain || op.care().is_some_and(|care| care.stall.is_some());
     let beside = view.program.clients_beside(plan);
-    let stops = |incident: &Incident| matches!(incident.what, Trouble::Suspend { process, .. } if beside.contains(&process));
+    let stops = |incident: &Incident| match &incident.what {
+        Trouble::Suspend { process, .. } => beside.contains(process),
+        _ => false,
+    };
     !view.program.processes[plan].tasks.iter().flatten().any(stalls)
         && !view.program.incidents.iter().any(stops)
 }
