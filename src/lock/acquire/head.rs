@@ -127,7 +127,7 @@ impl<'a> Head<'a> {
                 Some(Some(())) => {}
             }
         }
-        // The first question of a plain lock enters no list of waiters: a release calls only those that listen.
+        // The first question enters no list of waiters of a plain lock: a release calls those that listen.
         // Subscribe first if the head has to wait anyway, which saves a question, or if subscribing is free.
         let subscribes_first =
             may_wait && (!ticket.back_off().is_zero() || ticket.has_position() || entry.is_subscribed());
