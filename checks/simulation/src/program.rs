@@ -233,6 +233,8 @@ pub(crate) enum Op {
         care: Care,
     },
     Shutdown(#[serde(with = "time")] Nanos),
+    /// A shutdown that serves the waiters first.
+    Drain(#[serde(with = "time")] Nanos),
     /// Work that runs until the hold ends, and then releases it. With `looks`, the work has the guard, and
     /// takes a step each tenth of its time.
     Run {
@@ -280,6 +282,7 @@ impl Op {
             | Self::Drop { .. }
             | Self::Forget { .. }
             | Self::Shutdown(_)
+            | Self::Drain(_)
             | Self::DropClient => None,
         }
     }

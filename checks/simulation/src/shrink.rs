@@ -241,7 +241,12 @@ fn care(operation: &mut Op) -> Option<&mut Care> {
         | Op::Lost { care, .. }
         | Op::Run { care, .. }
         | Op::Ask { care, .. } => Some(care),
-        Op::Sleep(_) | Op::Drop { .. } | Op::Forget { .. } | Op::Shutdown(_) | Op::DropClient => None,
+        Op::Sleep(_)
+        | Op::Drop { .. }
+        | Op::Forget { .. }
+        | Op::Shutdown(_)
+        | Op::Drain(_)
+        | Op::DropClient => None,
     }
 }
 

@@ -111,7 +111,7 @@ impl<S: Store> Player<S> {
             }
             Op::Acquire { .. } | Op::AcquireAll { .. } | Op::ForceUnlock { .. } | Op::Ask { .. } => {}
             Op::UnlockByOwner { care } => self.unlock_by_owner(operation, care).await,
-            Op::Shutdown(limit) => self.shut_down(operation, *limit).await,
+            Op::Shutdown(limit) | Op::Drain(limit) => self.shut_down(operation, *limit).await,
             Op::DropClient => {
                 self.note(|| "drops its client".to_owned());
                 let client = self.stage.drop_client(self.member);
@@ -609,7 +609,13 @@ impl<S: Store> Player<S> {
         let Some(client) = self.stage.client(self.member) else { return };
         self.stage.scene().members[self.member].is_shut_down = true;
         self.called(operation, About::default(), Some(self.later(limit)));
-        let said = match self.cared(&Care::default(), None, client.shutdown(duration(limit))).await {
+        let ends = async {
+            match operation {
+                Op::Drain(_) => client.drain(duration(limit)).await,
+                _ => client.shutdown(duration(limit)).await,
+            }
+        };
+        let said = match self.cared(&Care::default(), None, ends).await {
             Ended::Ready(result) => Answer::Shutdown(result),
             Ended::Dropped => Answer::Dropped,
             Ended::Panicked => Answer::Panicked,
@@ -763,6 +769,7 @@ pub(crate) fn operation_words(program: &Program, operation: &Op) -> String {
         }
         Op::Ask { lock: which, what, care } => format!("{what:?} {}{}", lock(*which), care_words(care)),
         Op::Shutdown(limit) => format!("shutdown({})", time::text(*limit)),
+        Op::Drain(limit) => format!("drain({})", time::text(*limit)),
         Op::Run { hold, work, looks, care } => {
             let with = if *looks { "_with" } else { "" };
             format!("run{with} [{hold}] for {}{}", time::text(*work), care_words(care))

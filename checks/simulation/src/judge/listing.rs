@@ -7,13 +7,17 @@ use latchwork::backend::Mode;
 use latchwork::lock::{HeldLock, WaitingLock};
 
 use super::Judge;
-use crate::program::{Op, Which};
+use crate::program::{LockSide, Op, Which};
 use crate::stage::{Answer, Call, Event, Hold, View};
 use crate::store::{Store, nanos};
 use crate::task::MOMENT;
 
 #[derive(Default)]
-pub(crate) struct Listing;
+pub(crate) struct Listing {
+    /// Members and owners of forgotten permits. The scene forgets these holds when the store has lost their
+    /// leases, and the client, which hears of no loss, when the leases would be over.
+    forgotten: Vec<(usize, Owner)>,
+}
 
 impl<S: Store> Judge<S> for Listing {
     fn name(&self) -> &'static str {
@@ -21,6 +25,13 @@ impl<S: Store> Judge<S> for Listing {
     }
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
+        if let Event::Called(call) = event
+            && matches!(call.op, Op::Forget { .. })
+            && call.lock.is_some_and(|lock| lock.kind == LockSide::Permits)
+        {
+            let hold = call.hold.and_then(|id| view.scene.holds.get(&id));
+            self.forgotten.extend(hold.map(|hold| (call.member, hold.owner)));
+        }
         let Event::Answered(call, Answer::Listing(held, waiting)) = event else { return None };
         let member = call.member;
         let missing = view.scene.holds.values().filter(|hold| hold.member == member && hold.is_held());
@@ -28,7 +39,8 @@ impl<S: Store> Judge<S> for Listing {
         let text = missing.map(|hold| {
             format!("expected {} among the holds of p{member}, saw no such entry", view.words(hold))
         });
-        let made_up = held.iter().find(|held| !is_had(view, member, held));
+        let is_forgotten = |held: &HeldLock| self.forgotten.contains(&(member, held.owner));
+        let made_up = held.iter().find(|held| !is_had(view, member, held) && !is_forgotten(held));
         let text = text.or_else(|| {
             made_up.map(|it| {
                 format!("expected a guard for each hold that p{member} lists, saw none for {}", it.name)

@@ -196,8 +196,9 @@ fn wrong(seen: &Seen, metrics: &Metrics, apart: bool) -> Option<&'static str> {
         ("renewals", metrics.renewals_failed <= metrics.renewals_sent),
         (
             "wake-ups by a grant",
-            metrics.hand_offs_remote <= metrics.waits.count() + seen.ended_otherwise || seen.others_try,
+            metrics.hand_offs_remote <= metrics.waits_remote.count() + had_for_a_moment || seen.others_try,
         ),
+        ("waits", metrics.waits_local.count() + metrics.waits_remote.count() <= metrics.waits.count()),
     ];
     sums.into_iter().find(|(_, is_right)| !is_right).map(|(what, _)| what)
 }

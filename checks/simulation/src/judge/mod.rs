@@ -88,6 +88,6 @@ pub(crate) fn all<S: Store>() -> Vec<Box<dyn Judge<S>>> {
         Box::new(told::Told::default()),
         Box::new(subscriptions::Subscriptions::default()),
         Box::new(economy::Economy::default()),
-        Box::new(listing::Listing),
+        Box::new(listing::Listing::default()),
     ]
 }

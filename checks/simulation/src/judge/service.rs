@@ -127,7 +127,8 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
 }
 
 /// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for
-/// permits is behind all earlier ones.
+/// permits is behind all earlier ones, and behind those that began so soon afterwards that their questions may
+/// have come first.
 fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
     let is_writer = |other: Which| other.name == lock.name && other.kind == LockSide::Write;
     let writes = |call: &Call| {
@@ -138,7 +139,8 @@ fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)
         }
         LockSide::Permits => {
-            let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= call.began;
+            let soon = call.began + hand_off(view.program);
+            let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= soon;
             view.scene.calls.values().filter(waits).all(|other| view.has_permits_for(other))
         }
         _ => view.leases(lock).next().is_none(),

@@ -409,7 +409,10 @@ fn operations(rng: &mut Rng) -> Vec<(u32, Draw)> {
             looks: rng.bool(),
             care: taste.care(rng),
         }),
-        (1, |rng, _| Op::Shutdown(between(rng, (0, 30 * SECOND)))),
+        (1, |rng, _| {
+            let limit = between(rng, (0, 30 * SECOND));
+            if rng.bool() { Op::Drain(limit) } else { Op::Shutdown(limit) }
+        }),
         (1, |_, _| Op::DropClient),
     ];
     let mut operations = some(rng, &ALL, 55);
