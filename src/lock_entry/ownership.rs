@@ -775,8 +775,12 @@ impl Ownership {
             Place::Granted(grant, ..) => {
                 self.drop_grant(&grant, now, effects);
             }
-            // The release under way names the waiter: `answered` rolls the number back if need be.
-            Place::NamedWithRelease => self.appoint(None, 0, now, effects),
+            // The release under way names the waiter: `answered` rolls the number back if need be. Until its
+            // answer the lock counts as held.
+            Place::NamedWithRelease => {
+                self.known_held = Some(now);
+                self.appoint(None, 0, now, effects);
+            }
             Place::Appointed(serial) => self.abandon(serial, now, effects),
             Place::Queued | Place::Over(_) => {}
         }

@@ -657,6 +657,15 @@ fn waiter_that_is_named_with_a_release_and_recalled_is_told() {
 }
 
 #[test]
+fn lock_whose_release_is_under_way_counts_as_held_for_the_waiter_that_gives_up() {
+    let (entry, began, ticket, _) = named();
+    let now = began + Duration::from_secs(1);
+    drop(effects_of(|effects| entry.cancel(ticket, now, effects)));
+    assert!(entry.was_known_held(began), "expected a lock known as held until the release's answer");
+    assert!(!entry.was_known_held(now + Duration::from_nanos(1)));
+}
+
+#[test]
 fn waiter_that_is_named_is_looked_after_from_the_answer_on() {
     let (entry, now, ticket, next) = named();
     let attempt = entry.attempt(&next.head, 2, now, LEASE).expect("the named waiter may ask");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use latchwork::backend::{Failure, Mode, Runtime as _};
 use latchwork::local::{Local, ThreadRuntime};
-use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, ReadWriteLock};
+use latchwork::{Guard, Lease, LeaseError, Lock, LockClient, LockError, LossReason, ReadWriteLock};
 
 use crate::meanwhile::Act;
 use crate::over_local::{
@@ -104,6 +104,26 @@ fn wait_limit_bounds_the_answer_and_a_try_waits_for_its_answer() {
     [&stage.answers.attempts, &stage.answers.renewals].into_iter().for_each(Gate::open);
     assert!(matches!(poll(reads), Poll::Ready(Ok(Some(_)))));
     assert!(matches!(poll(longer), Poll::Ready(Ok(Some(_)))));
+}
+
+#[test]
+fn hold_that_is_forced_free_behind_a_token_is_not_ensured() {
+    let stage = Stage::new();
+    let prices = stage.client.get_read_write_lock("prices").unwrap();
+    let fenced = prices.write().owned_by(stage.writes.owner()).fenced();
+    stage.answers.attempts.close();
+    let mut inner = begun(fenced.lock());
+    assert!(ready(stage.theirs.write().force_unlock()).unwrap());
+    stage.answers.renewals.close();
+    let mut ensured = begun(stage.writes.ensure_held());
+    stage.answers.attempts.open();
+    assert!(poll(inner.as_mut()).is_ready(), "expected a token by the answer from before the forced unlock");
+    stage.answers.renewals.open();
+    let ensured = poll(ensured.as_mut());
+    assert!(
+        matches!(ensured, Poll::Ready(Err(LockError::Lost { reason: LossReason::Gone, .. }))),
+        "{ensured:?}"
+    );
 }
 
 #[test]

@@ -103,19 +103,27 @@ impl Entry {
 
     /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the lost leases.
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
-        let (context, sent) = (&self.context, self.now());
-        context.check_origin()?;
-        let key = |number: &u64| LeaseKey { name: self.name.clone(), id: context.lease_id(*number) };
-        let leases: Vec<LeaseKey> = numbers.iter().map(key).collect();
-        let there = context.store.renew(self.mode, &leases, Lease::MIN).await;
-        let there = there.map_err(|error| context.failed(&self.name, error))?;
-        for (at, number) in numbers.iter().enumerate() {
-            let is_there = there.get(at) == Some(&true);
-            if !is_there {
-                self.gone(*number, sent);
+        let (context, mut unverified, mut is_repeated) = (&self.context, numbers.to_vec(), false);
+        loop {
+            let sent = self.now();
+            context.check_origin()?;
+            let key = |number: &u64| LeaseKey { name: self.name.clone(), id: context.lease_id(*number) };
+            let leases: Vec<LeaseKey> = unverified.iter().map(key).collect();
+            let there = context.store.renew(self.mode, &leases, Lease::MIN).await;
+            let there = there.map_err(|error| context.failed(&self.name, error))?;
+            // As in `extend`.
+            let sent = sent + Duration::from_nanos(is_repeated.into());
+            let mut there = there.into_iter();
+            // A token command that was answered meanwhile has begun the lease anew, maybe before this answer.
+            unverified.retain(|number| {
+                let is_there = there.next() == Some(true);
+                !is_there && !self.gone(*number, sent) && self.engine.lease_numbers().contains(number)
+            });
+            if unverified.is_empty() {
+                return Ok(());
             }
+            is_repeated = true;
         }
-        Ok(())
     }
 }
 
