@@ -86,11 +86,7 @@ fn is_listed<S: Store>(view: &View<'_, S>, hold: &Hold, held: &[HeldLock]) -> bo
 fn is_had<S: Store>(view: &View<'_, S>, member: usize, held: &HeldLock) -> bool {
     let by = |owner: &Owner| *owner == held.owner;
     let of_it = |lock: Option<Which>| lock.is_some_and(|it| is_of(view, it, held.name.as_str(), held.mode));
-    // No guard shows the end of forgotten permits, of which the client learns later than the store.
-    let forgets = |op: &Op| matches!(op, Op::Forget { .. });
-    let tasks = &view.program.processes[view.scene.members[member].plan].tasks;
-    held.mode == Mode::Permits && tasks.iter().flatten().any(forgets)
-        || view.scene.holds.values().any(|hold| by(&hold.owner) && of_it(Some(hold.lock)))
+    view.scene.holds.values().any(|hold| by(&hold.owner) && of_it(Some(hold.lock)))
         || view.calls_of(member).any(|call| call.is_about(|lock| of_it(Some(lock))))
 }
 
