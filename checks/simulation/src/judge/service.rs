@@ -127,8 +127,8 @@ fn may_be_forced<S: Store>(view: &View<'_, S>, lock: Which) -> bool {
 }
 
 /// True if the store would grant the lock: a reader may join others, unless a writer waits. A waiter for
-/// permits is behind all earlier ones, and behind those that began so soon afterwards that their questions may
-/// have come first.
+/// permits is behind all earlier ones, and behind those so soon afterwards that their questions may have come
+/// first.
 fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
     let is_writer = |other: Which| other.name == lock.name && other.kind == LockSide::Write;
     let writes = |call: &Call| {
