@@ -17,7 +17,6 @@ mod error;
 mod in_flight;
 mod live;
 mod request;
-mod timing;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -33,7 +32,10 @@ use tokio::sync::watch;
 use crate::support::runtime::{Runtime, TokioRuntime, shielded};
 use crate::support::sync::Mutex;
 
-pub(crate) use self::common::Common;
+use self::common::random_part;
+pub(crate) use self::common::{
+    BackOff, Common, MAX_REDIRECTS, MAX_TIME, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing,
+};
 pub use self::dial::Credentials;
 pub(crate) use self::dial::{Address, ConnectOptions, Dialer};
 use self::error::is_broken;
@@ -42,8 +44,6 @@ pub(crate) use self::error::{Meaning, out_of_step};
 use self::in_flight::{InFlight, Limit, Place};
 pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, OwnedTask, Push, Server, ServerEpoch};
 pub(crate) use self::request::{Line, WireRequest};
-use self::timing::random_part;
-pub(crate) use self::timing::{BackOff, MAX_REDIRECTS, MAX_TIME, MIN_RENEWAL_LIMIT, RETRY_PAUSES, Timing};
 
 pub(crate) const TLS_IS_BUILT_IN: bool = cfg!(feature = "tls");
 

@@ -1,17 +1,128 @@
-//! [`Common`]: the state that all connections of one client share.
+//! [`Common`]: the state that all connections of one client share; and [`Timing`], their limits and pauses.
+//!
+//! A command's limit covers all dials, pauses and attempts. Time spent waiting for room does not count if the
+//! command then gets room.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::redis::RedisError;
 
 use crate::backend::LATEST_RUN;
-use crate::support::runtime::Runtime;
+use crate::support::runtime::{Runtime, TokioRuntime};
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 
-use super::timing::Timing;
-use crate::support::runtime::TokioRuntime;
+/// Limit of each queue's commands in flight on one connection: enough to keep a server busy that is
+/// milliseconds away. At most twice as many commands precede a renewal, which bypasses both queues.
+pub(crate) const MAX_IN_FLIGHT: usize = 256;
+
+/// Time for an invited caller to begin before another caller is invited instead.
+pub(super) const INVITATION_LIMIT: Duration = Duration::from_millis(100);
+
+/// First and largest limit of the pause between two dials.
+pub(crate) const DIAL_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// First and largest limit of the pause before a command that did not run is retried.
+pub(crate) const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// Number of redirects followed without a pause. Nodes that disagree redirect a command back and forth.
+pub(crate) const MAX_REDIRECTS: u32 = 4;
+
+pub(crate) const MIN_RENEWAL_LIMIT: Duration = Duration::from_millis(500);
+
+/// Shortest and longest time for one sending of a command, within the command's limit.
+pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
+
+/// Stands for longer times, which would overflow.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) connect: Duration,
+    /// Limit of a command with all its dials and attempts, without the waits for room.
+    pub(crate) response: Duration,
+    /// Time for which an unused channel stays subscribed.
+    pub(crate) linger: Duration,
+    pub(crate) heartbeat: Duration,
+    /// Idle time after which the system probes the connection.
+    pub(crate) keepalive: Duration,
+}
+
+impl Default for Timing {
+    /// `response` is Redisson's. `linger`: a waiter usually comes back sooner to a contended lock.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(1),
+            response: Duration::from_secs(3),
+            linger: Duration::from_secs(1),
+            heartbeat: Duration::from_secs(1),
+            keepalive: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Timing {
+    /// For tests: limits that a busy machine does not reach.
+    #[cfg(test)]
+    pub(crate) fn unhurried() -> Self {
+        Self { connect: Duration::from_secs(10), response: Duration::from_secs(30), ..Self::default() }
+    }
+
+    pub(crate) fn heartbeat_limit(&self) -> Duration {
+        self.heartbeat * 4 / 5
+    }
+
+    /// Returns a random pause: clients that started together spread out.
+    pub(crate) fn heartbeat_pause(&self, random: u64) -> Duration {
+        self.heartbeat * 3 / 4 + random_part(self.heartbeat / 2, random)
+    }
+
+    /// Returns the time over which a silent server's clients redial: short, so that commands can be resent.
+    pub(crate) fn spread(&self) -> Duration {
+        (self.heartbeat / 2).min(self.response / 6)
+    }
+
+    /// Returns the time for one sending within `limit`; a limit above 500 ms leaves time for another one.
+    pub(crate) fn patience(limit: Duration) -> Duration {
+        (limit / 3).clamp(PATIENCE_RANGE.0, PATIENCE_RANGE.1).min(limit)
+    }
+}
+
+/// Random pauses between attempts, up to a limit that doubles with each attempt.
+#[derive(Debug)]
+pub(crate) struct BackOff {
+    range: (Duration, Duration),
+    limit: Duration,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self::new(DIAL_PAUSES)
+    }
+}
+
+impl BackOff {
+    pub(crate) fn new(range: (Duration, Duration)) -> Self {
+        Self { range, limit: range.0 }
+    }
+
+    /// Returns at least half the limit, so that a fast failure is not repeated immediately.
+    pub(crate) fn next(&mut self, random: u64) -> Duration {
+        let limit = self.limit;
+        self.limit = (limit * 2).min(self.range.1);
+        limit / 2 + random_part(limit / 2, random)
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.limit = self.range.0;
+    }
+}
+
+/// Returns a random duration up to `whole`. `random`: from the runtime.
+pub(crate) fn random_part(whole: Duration, random: u64) -> Duration {
+    whole.mul_f64(random as f64 / u64::MAX as f64)
+}
 
 pub(crate) struct Common {
     pub(crate) timing: Timing,
@@ -69,8 +180,6 @@ impl Common {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ::redis::ErrorKind as Kind;
 
     use super::*;
@@ -89,5 +198,72 @@ mod tests {
         }
         *common.late_until.lock() = Some(runtime.now() - Duration::from_millis(1));
         assert!(!common.may_come_late());
+    }
+
+    const fn tenths(count: u64) -> Duration {
+        Duration::from_millis(100 * count)
+    }
+
+    #[test]
+    fn defaults_are_those_that_the_builder_names() {
+        let Timing { connect, response, linger, heartbeat, keepalive } = Timing::default();
+        assert_eq!([connect, response, linger, heartbeat, keepalive], [10, 30, 10, 10, 150].map(tenths));
+    }
+
+    #[test]
+    fn heartbeats_reply_has_most_of_the_time_until_the_next_one() {
+        for heartbeat in [tenths(10), tenths(600), MAX_TIME] {
+            let limit = Timing { heartbeat, ..Timing::default() }.heartbeat_limit();
+            assert!((heartbeat * 3 / 4..heartbeat).contains(&limit), "{limit:?} of {heartbeat:?}");
+        }
+    }
+
+    #[test]
+    fn clients_return_to_a_silent_server_within_all_its_limits() {
+        for (heartbeat, response, spread) in [(10, 60, 5), (100, 60, 10), (600, 30, 5)] {
+            let timing =
+                Timing { heartbeat: tenths(heartbeat), response: tenths(response), ..Timing::default() };
+            assert_eq!(timing.spread(), tenths(spread));
+        }
+    }
+
+    #[test]
+    fn command_sent_three_times_is_waited_for_long_enough_each_time() {
+        for (limit, patience) in [(1, 1), (3, 3), (9, 5), (21, 7), (30, 10), (600, 10)] {
+            assert_eq!(Timing::patience(tenths(limit)), tenths(patience));
+        }
+    }
+
+    #[test]
+    fn heartbeats_are_a_quarter_more_or_less_apart_than_is_said() {
+        let timing = Timing { heartbeat: Duration::from_secs(8), ..Timing::default() };
+        let [least, most] = [0, u64::MAX].map(|random| timing.heartbeat_pause(random));
+        assert_eq!((least, most), (Duration::from_secs(6), Duration::from_secs(10)));
+    }
+
+    const WHOLE: Duration = Duration::from_secs(1);
+
+    fn random() -> u64 {
+        getrandom::u64().unwrap()
+    }
+
+    #[test]
+    fn waits_double_up_to_the_limit_and_begin_anew_after_a_reset() {
+        let [mut shortest, mut longest] = [BackOff::default(), BackOff::default()];
+        for _ in 0..2 {
+            for limit in [20, 40, 80, 160, 320, 640, 1000, 1000].map(Duration::from_millis) {
+                assert_eq!((shortest.next(0), longest.next(u64::MAX)), (limit / 2, limit));
+            }
+            shortest.reset();
+            longest.reset();
+        }
+    }
+
+    #[test]
+    fn many_that_fail_at_once_do_not_try_again_at_once() {
+        let mut waits: Vec<_> = (0..100).map(|_| random_part(WHOLE, random())).collect();
+        waits.sort();
+        let most = waits.windows(40).map(|some| some[39] - some[0]).min().unwrap();
+        assert!(most > WHOLE / 10, "expected spread pauses, and 40 of 100 lie within {most:?}");
     }
 }

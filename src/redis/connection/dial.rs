@@ -213,7 +213,7 @@ pub(crate) type CredentialsCallback =
 mod tests {
     use ::redis::IntoConnectionInfo as _;
 
-    use super::super::timing::Timing;
+    use super::super::common::Timing;
     use super::*;
     #[cfg(any(target_os = "android", target_os = "linux"))]
     use crate::backend::LATEST_RUN;

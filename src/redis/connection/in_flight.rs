@@ -12,7 +12,7 @@
 //!
 //! A permit lets one command begin, which then counts as under way until it is answered. An unpolled caller
 //! does not block the queue: [`Lines::invite`] replaces unused permits at every
-//! [`INVITATION_LIMIT`](super::timing::INVITATION_LIMIT). If that caller begins after all, more than
+//! [`INVITATION_LIMIT`](super::common::INVITATION_LIMIT). If that caller begins after all, more than
 //! [`MAX_IN_FLIGHT`] commands are under way, and no permit is added until they are fewer.
 
 use std::future::poll_fn;
@@ -33,9 +33,9 @@ use crate::support::runtime::{Runtime, TokioRuntime};
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::common::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 use super::live::{MultiplexedConnection, Reader, Unlimited, timed_out};
 use super::request::{Line, WireRequest};
-use super::timing::{INVITATION_LIMIT, MAX_IN_FLIGHT};
 
 pub(super) struct InFlight {
     state: Mutex<State>,

@@ -23,8 +23,8 @@ use tokio::sync::{Notify, watch};
 use crate::support::runtime::{Runtime, TokioRuntime};
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 
+use super::common::MAX_IN_FLIGHT;
 use super::error::{Error, is_broken};
-use super::timing::MAX_IN_FLIGHT;
 
 pub(super) use ::redis::aio::MultiplexedConnection as Unlimited;
 

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, RedisError, RedisResult, Value, pipe};
 
+use super::common::Timing;
 use super::error::{Error, out_of_step};
 use super::live::Unlimited;
-use super::timing::Timing;
 
 /// The queue in which a command waits for room on the connection.
 #[derive(Clone, Copy, Debug)]

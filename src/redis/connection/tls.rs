@@ -121,10 +121,9 @@ fn certificates(pem: &[u8], which: &str) -> Result<Vec<CertificateDer<'static>>,
 mod tests {
     use redis::IntoConnectionInfo as _;
 
-    use super::super::common::Common;
+    use super::super::common::{Common, Timing};
     use super::super::dial::{ConnectOptions, Dialer};
     use super::super::error::ErrorKind;
-    use super::super::timing::Timing;
     use super::*;
     use crate::support::runtime::TokioRuntime;
 
