@@ -23,7 +23,7 @@ use super::keys::{self, Nonces, QueueKind};
 use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script};
-use super::topology::{Router, Sent};
+use super::topology::Router;
 use crate::support::runtime::TokioRuntime;
 
 /// Limit of renewals in one command, as in Redisson, so that a script does not hold up the server.
@@ -286,7 +286,7 @@ impl Redis {
         name: &LockName,
         id: &(dyn fmt::Display + Sync),
         again: bool,
-    ) -> Result<(T, Sent), Error> {
+    ) -> Result<(T, bool), Error> {
         let send = |calls: bool| async move {
             let words = |command: &mut Cmd, _: Instant| {
                 command.arg(1 + usize::from(calls)).arg(name.as_str());
@@ -317,7 +317,7 @@ impl Redis {
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
         let request = self.request(&HOLDER, name, &words);
-        let (found, _): (Option<Found>, Sent) = self.router.send(&request).await?;
+        let (found, _): (Option<Found>, bool) = self.router.send(&request).await?;
         Ok(found.map(|(left, fields, mode)| {
             // The field `mode` does not parse as an id.
             let id = fields.iter().find_map(|field| field.parse().ok());
@@ -358,8 +358,8 @@ impl Redis {
         request: &WireRequest<'_>,
     ) -> Result<Option<Reply>, Error> {
         let Some((router, replicas)) = &self.acquisitions else {
-            let (reply, sent) = self.router.send(request).await?;
-            self.late.answered(id, sent, &self.common);
+            let (reply, resent) = self.router.send(request).await?;
+            self.late.answered(id, resent, &self.common);
             return Ok(reply);
         };
         // Cold: boxed, to keep the hot future small.
@@ -372,8 +372,9 @@ impl Redis {
                 limit: request.limit + replicas.timeout,
                 ..request.clone()
             };
-            let ((reply, had), sent): ((Option<Reply>, Result<usize, _>), _) = router.send(&request).await?;
-            self.late.answered(id, sent, &self.common);
+            let ((reply, had), resent): ((Option<Reply>, Result<usize, _>), _) =
+                router.send(&request).await?;
+            self.late.answered(id, resent, &self.common);
             // A refused attempt wrote nothing that replicas could have.
             let is_acquired = !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_)));
             if is_acquired && !had.as_ref().is_ok_and(|had| *had >= replicas.count) {
@@ -404,7 +405,7 @@ impl Redis {
     }
 
     async fn free(&self, router: &Router, name: &LockName, id: &LeaseId) -> Result<ReleaseOutcome, Error> {
-        let (heard, sent) = self.end_plain::<i64>(router, &RELEASE, name, id, true).await?;
+        let (heard, resent) = self.end_plain::<i64>(router, &RELEASE, name, id, true).await?;
         Ok(match usize::try_from(heard) {
             Ok(heard) => {
                 // Usually the message had no receiver: skip the look at our own subscription.
@@ -413,7 +414,7 @@ impl Redis {
                 ReleaseOutcome::Released { receivers: heard.saturating_sub(usize::from(ours)) }
             }
             // The first sending freed the lock, or the lease was lost before, which has the same effect.
-            Err(_) if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
+            Err(_) if resent => ReleaseOutcome::Released { receivers: 0 },
             Err(_) => ReleaseOutcome::NotHeld,
         })
     }

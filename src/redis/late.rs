@@ -11,7 +11,6 @@ use crate::lock::LeaseId;
 use crate::support::sync::Mutex;
 
 use super::connection::Common;
-use super::topology::Sent;
 
 const MAX_COUNT: usize = 10_000;
 /// Each undoing costs the server a command a second, for two minutes.
@@ -27,8 +26,8 @@ pub(super) struct LateAttempts {
 
 impl LateAttempts {
     /// Remembers an attempt that was sent twice, if the server cannot end connections.
-    pub(super) fn answered(&self, id: &LeaseId, sent: Sent, common: &Common) {
-        if sent == Sent::Once || !common.may_come_late() {
+    pub(super) fn answered(&self, id: &LeaseId, resent: bool, common: &Common) {
+        if !resent || !common.may_come_late() {
             return;
         }
         let mut ids = self.answered.lock();
@@ -84,12 +83,12 @@ mod tests {
     #[tokio::test]
     async fn attempts_come_again_only_if_sent_twice_over_open_connections() {
         let (late, common) = (LateAttempts::default(), common());
-        late.answered(&id(1), Sent::Again, &common);
+        late.answered(&id(1), true, &common);
         assert!(!late.take(&id(1)), "expected no late attempt of an ended connection");
         common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
-        late.answered(&id(2), Sent::Once, &common);
-        late.answered(&id(3), Sent::Again, &common);
-        late.answered(&id(4), Sent::Again, &common);
+        late.answered(&id(2), false, &common);
+        late.answered(&id(3), true, &common);
+        late.answered(&id(4), true, &common);
         let taken = [2, 3, 3, 4, 5].map(|number| late.take(&id(number)));
         assert_eq!(taken, [false, true, false, true, false]);
     }
@@ -99,7 +98,7 @@ mod tests {
         let (late, common) = (LateAttempts::default(), common());
         common.cannot_end(&RedisError::from(std::io::Error::other("refused")));
         for number in 0..=MAX_COUNT as u64 {
-            late.answered(&id(number), Sent::Again, &common);
+            late.answered(&id(number), true, &common);
         }
         assert_eq!(late.answered.lock().len(), 1);
     }

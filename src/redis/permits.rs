@@ -11,7 +11,7 @@ use super::backend::{Redis, duration};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
 use super::scripts::{ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, Reply, endless};
-use super::topology::{Router, Sent};
+use super::topology::Router;
 
 impl Redis {
     /// Ends the lease of `id`, or its position, and grants the free permits to the first waiters.
@@ -31,9 +31,9 @@ impl Redis {
         call.args.push(id.to_owned());
         let mut had_it = false;
         for _ in 0..MAX_CALLS {
-            let (reply, sent) = self.send_words(router, name, &PERMITS_RELEASE, &call, true).await?;
+            let (reply, resent) = self.send_words(router, name, &PERMITS_RELEASE, &call, true).await?;
             // The first sending ended the lease. (Or the lease was lost before: the effect is the same.)
-            had_it |= sent == Sent::Again || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
+            had_it |= resent || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
             if !matches!(reply, Reply::Number(ENDED_AND_AGAIN)) {
                 return Ok(had_it);
             }
@@ -44,7 +44,7 @@ impl Redis {
     pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
         let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
         let request = self.request(&PERMITS_HOLDERS, name, &words);
-        let ((holders, other), _): (Found, Sent) = self.router.send(&request).await?;
+        let ((holders, other), _): (Found, bool) = self.router.send(&request).await?;
         if let Some(mode) = other {
             return Err(Error::other_kind(name, &mode));
         }

@@ -15,7 +15,7 @@ use super::backend::{Redis, attempted, freed, millis, waited_until};
 use super::connection::{Error, Line, WireRequest};
 use super::keys::{self, QueueKind};
 use super::scripts::{AGAIN, ENDED_AND_AGAIN, MAX_CALLS, QUEUES, Reply, Script, TAKE_FREE, endless};
-use super::topology::{Router, Sent};
+use super::topology::Router;
 
 pub(super) struct ScriptCall {
     pub(super) keys: Vec<String>,
@@ -83,7 +83,8 @@ impl Redis {
         reply > 0
     }
 
-    /// Sends a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at.
+    /// Sends a call until it has an answer, see [`AGAIN`]. Each call leaves fewer waiters to look at. The
+    /// second part of the result: as of [`Router::send`].
     pub(super) async fn send_words(
         &self,
         router: &Router,
@@ -91,19 +92,17 @@ impl Redis {
         script: &Script,
         words: &ScriptCall,
         again: bool,
-    ) -> Result<(Reply, Sent), Error> {
+    ) -> Result<(Reply, bool), Error> {
         let words_of = |command: &mut Cmd, now: Instant| words.write(command, now);
         let announced = words.announced;
         let request =
             WireRequest { again, announced, line: Line::GiveBack, ..self.request(script, name, &words_of) };
-        let mut any = Sent::Once;
+        let mut any_resent = false;
         for _ in 0..MAX_CALLS {
-            let (reply, sent) = router.send(&request).await?;
-            if sent == Sent::Again {
-                any = Sent::Again;
-            }
+            let (reply, resent) = router.send(&request).await?;
+            any_resent |= resent;
             if !matches!(reply, Reply::Number(AGAIN)) {
-                return Ok((reply, any));
+                return Ok((reply, any_resent));
             }
         }
         Err(endless(name))
@@ -208,7 +207,7 @@ impl Redis {
             call.enqueue(Some(*position), self.common.runtime.now().into());
         }
         let [_, release, _] = QUEUES[kind as usize];
-        let (reply, sent) = self.send_words(router, name, release, &call, true).await?;
+        let (reply, resent) = self.send_words(router, name, release, &call, true).await?;
         Ok(match reply {
             Reply::Token(last_token) => {
                 self.released(name, 1);
@@ -216,7 +215,7 @@ impl Redis {
             }
             Reply::Number(reply) if self.released(name, reply) => ReleaseOutcome::Released { receivers: 0 },
             // The first sending passed the lock on. (Or the lease was lost before: the effect is the same.)
-            _ if sent == Sent::Again => ReleaseOutcome::Released { receivers: 0 },
+            _ if resent => ReleaseOutcome::Released { receivers: 0 },
             _ => ReleaseOutcome::NotHeld,
         })
     }

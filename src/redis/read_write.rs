@@ -13,7 +13,7 @@ use super::connection::Error;
 use super::keys::{self, QueueKind};
 use super::queue::counter;
 use super::scripts::{MAX_CALLS, READ_ACQUIRE, READ_FREE, READ_RELEASE, READ_WRITE_HOLDERS, Reply, endless};
-use super::topology::{Router, Sent};
+use super::topology::Router;
 
 impl Redis {
     /// Takes a lease for reading, or has the store remember a waiter that has a position.
@@ -63,7 +63,7 @@ impl Redis {
             let args = ["", "", "", "", "", "", "", &*leases, "", &*from];
             let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str()).arg(&args);
             let request = self.request(&READ_WRITE_HOLDERS, name, &words);
-            let ((writer, next, readers, other), _): (Page, Sent) = self.router.send(&request).await?;
+            let ((writer, next, readers, other), _): (Page, bool) = self.router.send(&request).await?;
             if let Some(mode) = other {
                 return Err(Error::other_kind(name, &mode));
             }
@@ -90,10 +90,10 @@ impl Redis {
         let mut call = self.call(QueueKind::ReadWrite, name, true);
         call.keys.push(keys::read_lease(name.as_str(), id));
         call.args.push(keys::id(id));
-        let (reply, sent) = self.send_words(router, name, &READ_RELEASE, &call, true).await?;
+        let (reply, resent) = self.send_words(router, name, &READ_RELEASE, &call, true).await?;
         let ended = matches!(reply, Reply::Number(reply) if self.released(name, reply));
         // Or the first sending ended the hold. (Or the lease was lost before: the effect is the same.)
-        let did_read = ended || sent == Sent::Again;
+        let did_read = ended || resent;
         Ok(if did_read { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
     }
 }

@@ -22,7 +22,7 @@ use super::connection::ErrorKind;
 use super::connection::{Common, ConnectOptions, Error};
 
 pub(crate) use self::contract::{Messages, Node, Topology};
-pub(crate) use self::router::{Router, Sent};
+pub(crate) use self::router::Router;
 
 #[derive(Clone, Default)]
 pub(crate) struct Options {

@@ -12,13 +12,6 @@ use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, R
 use super::contract::{Hop, Topology};
 use super::single::Single;
 
-/// How often a command may have run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    Once,
-    Again,
-}
-
 #[derive(Clone)]
 pub(crate) struct Router {
     topology: Arc<dyn Topology>,
@@ -45,17 +38,18 @@ impl Router {
         self.topology.node("").map_or_else(Arc::default, |node| node.commands.server().address())
     }
 
-    /// Sends a command until the server answers or refuses for good, or the limit is over.
+    /// Sends a command until the server answers or refuses for good, or the limit is over. The second part of
+    /// the result is true if an earlier sending may have run, too.
     pub(crate) async fn send<T: FromRedisValue>(
         &self,
         request: &WireRequest<'_>,
-    ) -> Result<(T, Sent), Error> {
+    ) -> Result<(T, bool), Error> {
         let now = self.common.runtime.now();
         let mut give_up = now + request.limit;
         let hop = self.owner(request);
         let failure = match &hop {
             Some(hop) => match hop.node.commands.send(request, hop.asking, now, &mut give_up).await {
-                Ok(reply) => return self.read(request, hop, reply, Sent::Once),
+                Ok(reply) => return Ok((self.read(request, hop, reply)?, false)),
                 Err(failure) => Some(failure),
             },
             None => None,
@@ -73,10 +67,8 @@ impl Router {
         request: &WireRequest<'_>,
         hop: &Hop,
         reply: Value,
-        sent: Sent,
-    ) -> Result<(T, Sent), Error> {
-        let reply = T::from_redis_value(reply).map(|reply| (reply, sent));
-        reply.map_err(|error| {
+    ) -> Result<T, Error> {
+        T::from_redis_value(reply).map_err(|error| {
             let now = self.common.runtime.now();
             request.error(&hop.node.commands.server().address(), now, error.into())
         })
@@ -88,7 +80,7 @@ impl Router {
         mut hop: Option<Hop>,
         mut failure: Option<Error>,
         mut give_up: Instant,
-    ) -> Result<(T, Sent), Error> {
+    ) -> Result<(T, bool), Error> {
         let runtime = &self.common.runtime;
         let (mut back_off, mut redirects) = (BackOff::new(RETRY_PAUSES), 0);
         // After a lost reply the command may have run, whatever follows.
@@ -145,10 +137,7 @@ impl Router {
             hop = next.or_else(|| self.owner(request));
             let Some(to) = &hop else { continue };
             match to.node.commands.send(request, to.asking, runtime.now(), &mut give_up).await {
-                Ok(reply) => {
-                    let sent = if lost.is_some() { Sent::Again } else { Sent::Once };
-                    return self.read(request, to, reply, sent);
-                }
+                Ok(reply) => return Ok((self.read(request, to, reply)?, lost.is_some())),
                 Err(met) => failure = Some(met),
             }
         }
@@ -307,10 +296,11 @@ mod tests {
         WireRequest::plain(&words, limit)
     }
 
-    async fn sent(router: &Router, limit: Duration) -> Result<Sent, Error> {
-        router.send::<String>(&get(limit)).await.map(|(reply, sent)| {
+    /// Returns true if the command was sent again after a lost reply.
+    async fn sent(router: &Router, limit: Duration) -> Result<bool, Error> {
+        router.send::<String>(&get(limit)).await.map(|(reply, resent)| {
             assert_eq!(reply, "done");
-            sent
+            resent
         })
     }
 
@@ -325,27 +315,27 @@ mod tests {
         let early = at_once(reply.as_mut()).await;
         assert!(stage.heard().len() >= 5, "{:?}", stage.heard());
         let reply = if let Some(reply) = early { reply } else { reply.await };
-        assert_eq!(reply.unwrap(), Sent::Once);
+        assert!(!reply.unwrap());
         assert_eq!(stage.heard(), ["a:GET", "b:GET", "a:GET", "b:GET", "a:GET", "b:GET"]);
         assert!(stage.pause_after(4) >= RETRY_PAUSES.0 / 2, "{:?}", stage.pause_after(4));
         assert_eq!(stage.seen(), 0);
 
         let (stage, router) = Stage::new(&[Ok(&["-ASK 7 b:1\r\n"]), Ok(&[DONE])], &[Some(0)]).await;
-        assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Once);
+        assert!(!at_once(sent(&router, LIMIT)).await.expect("at once").unwrap());
         assert_eq!(stage.heard(), ["a:GET", "b:ASKING", "b:GET"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn command_that_did_not_run_is_retried_after_growing_pauses() {
         let (stage, router) = Stage::new(&[Ok(&[DOWN, DOWN, DONE])], &[Some(0)]).await;
-        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert!(!sent(&router, LIMIT).await.unwrap());
         assert_eq!(stage.heard(), ["a:GET"; 3]);
         assert!(stage.pause_after(0) >= RETRY_PAUSES.0 / 2 && stage.pause_after(1) >= RETRY_PAUSES.0);
         assert_eq!(stage.seen(), 2);
 
         let keys = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
         let (stage, router) = Stage::new(&[Ok(&[keys, DONE])], &[Some(0)]).await;
-        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert!(!sent(&router, LIMIT).await.unwrap());
         assert!(stage.heard() == ["a:GET"; 2] && stage.pause_after(0) >= RETRY_PAUSES.0 / 2);
         assert_eq!(stage.seen(), 0);
 
@@ -359,7 +349,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lost_command_is_sent_again_at_once_if_it_may_be() {
         let (stage, router) = Stage::new(&[Ok(&[BREAK]), Ok(&[DONE])], &[Some(0), Some(1)]).await;
-        assert_eq!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap(), Sent::Again);
+        assert!(at_once(sent(&router, LIMIT)).await.expect("at once").unwrap());
         assert_eq!(stage.heard(), ["a:GET", "b:GET"]);
         assert_eq!(stage.seen(), 1);
 
@@ -397,13 +387,13 @@ mod tests {
         let (stage, router) = Stage::new(&[unknown], &[Some(0)]).await;
         assert_eq!(sent(&router, SHORT).await.unwrap_err().kind(), ErrorKind::UnknownMaster);
         assert_eq!(stage.seen(), 0);
-        for (first, told) in [(Ok(&[DOWN, DONE][..]), Sent::Once), (Ok(&[BREAK, DONE]), Sent::Again)] {
+        for (first, told) in [(Ok(&[DOWN, DONE][..]), false), (Ok(&[BREAK, DONE]), true)] {
             let (stage, router) = Stage::new(&[first, unknown], &[Some(0), Some(1), Some(0)]).await;
             assert_eq!(sent(&router, LIMIT).await.unwrap(), told);
             assert_eq!(stage.heard(), ["a:GET"; 2]);
         }
         let (stage, router) = Stage::new(&[Ok(&[DONE]), gone], &[Some(1), Some(0)]).await;
-        assert_eq!(sent(&router, LIMIT).await.unwrap(), Sent::Once);
+        assert!(!sent(&router, LIMIT).await.unwrap());
         assert_eq!((stage.heard().len(), stage.seen()), (1, 1));
     }
 
