@@ -20,7 +20,6 @@ use crate::support::runtime::Runtime;
 use super::connection::{Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireRequest};
 use super::hand_off_stats::HandOffStats;
 use super::keys::{self, Nonces, QueueKind};
-use super::late::LateAttempts;
 use super::pubsub::RedisTransport;
 use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script};
 use super::topology::Router;
@@ -65,7 +64,6 @@ pub struct Redis {
     pub(super) acquisitions: Option<(Router, Replicas)>,
     pub(super) registry: Registry<RedisTransport>,
     pub(super) common: Arc<Common>,
-    pub(super) late: Arc<LateAttempts>,
     pub(super) nonces: Arc<Nonces>,
     pub(super) hand_off_stats: Arc<HandOffStats>,
 }
@@ -163,7 +161,7 @@ impl Backend for Redis {
     }
 
     fn may_run_again(&self, id: &LeaseId) -> bool {
-        self.late.take(id)
+        self.common.take_resent(id)
     }
 
     async fn renew(&self, mode: Mode, leases: &[LeaseKey], lease: Duration) -> Result<Vec<bool>, Error> {
@@ -359,7 +357,7 @@ impl Redis {
     ) -> Result<Option<Reply>, Error> {
         let Some((router, replicas)) = &self.acquisitions else {
             let (reply, resent) = self.router.send(request).await?;
-            self.late.answered(id, resent, &self.common);
+            self.common.answered(id, resent);
             return Ok(reply);
         };
         // Cold: boxed, to keep the hot future small.
@@ -374,7 +372,7 @@ impl Redis {
             };
             let ((reply, had), resent): ((Option<Reply>, Result<usize, _>), _) =
                 router.send(&request).await?;
-            self.late.answered(id, resent, &self.common);
+            self.common.answered(id, resent);
             // A refused attempt wrote nothing that replicas could have.
             let is_acquired = !matches!(reply, Some(Reply::Number(_) | Reply::Mode(_)));
             if is_acquired && !had.as_ref().is_ok_and(|had| *had >= replicas.count) {
@@ -387,7 +385,7 @@ impl Redis {
 
     /// Rolls the attempt back each [`UNDO_INTERVAL`], for as long as commands may come late.
     fn undo_in_background(&self, mode: Mode, name: &LockName, id: &LeaseId) {
-        if !self.late.begin_undoing(id) {
+        if !self.common.begin_undoing(id) {
             return;
         }
         let (this, name, id) = (self.clone(), name.clone(), id.clone());
@@ -400,7 +398,7 @@ impl Redis {
                     event!(WARN, lock = name.as_str(), "an attempt that came late was undone");
                 }
             }
-            this.late.end_undoing(&id);
+            this.common.end_undoing(&id);
         });
     }
 

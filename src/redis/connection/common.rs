@@ -2,13 +2,20 @@
 //!
 //! A command's limit covers all dials, pauses and attempts. Time spent waiting for room does not count if the
 //! command then gets room.
+//!
+//! If the server refuses to end a connection that was given up, an attempt may arrive after its own release,
+//! and hold the lock unused until its lease ends. (A late release or renewal finds nothing: no id is used
+//! twice.) Either kind of late attempt is undone by its id, as long as it may come: an unanswered attempt is
+//! rolled back anyway; `Backend::may_run_again` tells of an answered attempt that was sent twice.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::redis::RedisError;
 
 use crate::backend::LATEST_RUN;
+use crate::lock::LeaseId;
 use crate::support::runtime::{Runtime, TokioRuntime};
 use crate::support::sync::Mutex;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +43,10 @@ pub(super) const PATIENCE_RANGE: (Duration, Duration) = (Duration::from_millis(5
 
 /// Stands for longer times, which would overflow.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const MAX_RESENT: usize = 10_000;
+/// Each undoing costs the server a command a second, for two minutes.
+const MAX_UNDONE: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -132,12 +143,23 @@ pub(crate) struct Common {
     waiting: Arc<()>,
     /// End of the time for late commands over connections that the server refused to close.
     late_until: Mutex<Option<Instant>>,
+    /// Answered attempts that may come once more.
+    resent: Mutex<HashSet<LeaseId>>,
+    /// Attempts being undone.
+    undone: Mutex<HashSet<LeaseId>>,
 }
 
 impl Common {
     pub(crate) fn new(timing: Timing, runtime: TokioRuntime) -> Self {
-        let (reconnects, late_until) = (AtomicU64::new(0), Mutex::new(None));
-        Self { timing, runtime, reconnects, waiting: Arc::default(), late_until }
+        Self {
+            timing,
+            runtime,
+            reconnects: AtomicU64::new(0),
+            waiting: Arc::default(),
+            late_until: Mutex::default(),
+            resent: Mutex::default(),
+            undone: Mutex::default(),
+        }
     }
 
     /// Counts a command as waiting for room until the returned handle is dropped.
@@ -176,28 +198,112 @@ impl Common {
     pub(crate) fn may_come_late(&self) -> bool {
         self.late_until.lock().is_some_and(|until| until > self.runtime.now())
     }
+
+    /// Remembers an answered attempt that was sent twice, if the server cannot end connections.
+    pub(crate) fn answered(&self, id: &LeaseId, resent: bool) {
+        if !resent || !self.may_come_late() {
+            return;
+        }
+        let mut ids = self.resent.lock();
+        // Forgets ids that no client has asked for.
+        if ids.len() == MAX_RESENT {
+            ids.clear();
+        }
+        ids.insert(id.clone());
+    }
+
+    /// Returns true if an attempt by this id may come once more, and forgets the id.
+    pub(crate) fn take_resent(&self, id: &LeaseId) -> bool {
+        let mut ids = self.resent.lock();
+        // Nearly always empty; then no id is hashed.
+        !ids.is_empty() && ids.remove(id)
+    }
+
+    /// Begins to undo the attempt. False: another task undoes it already, or too many are being undone.
+    pub(crate) fn begin_undoing(&self, id: &LeaseId) -> bool {
+        {
+            let mut ids = self.undone.lock();
+            if ids.len() < MAX_UNDONE || ids.contains(id) {
+                return ids.insert(id.clone());
+            }
+        }
+        // Outside of the mutex: a tracing subscriber is foreign code.
+        event!(WARN, %id, "too many attempts may come late: this one keeps its lock until its lease ends");
+        false
+    }
+
+    pub(crate) fn end_undoing(&self, id: &LeaseId) {
+        self.undone.lock().remove(id);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use ::redis::ErrorKind as Kind;
+    use uuid::Uuid;
 
     use super::*;
 
+    fn common() -> Common {
+        Common::new(Timing::default(), TokioRuntime::current())
+    }
+
+    fn refuse_to_end(common: &Common) {
+        common.cannot_end(&RedisError::from((Kind::Client, "it is refused")));
+    }
+
+    fn id(number: u64) -> LeaseId {
+        format!("{}:{number}", Uuid::max()).parse().unwrap()
+    }
+
     #[tokio::test]
     async fn unendable_connection_may_deliver_until_the_latest_run() {
-        let runtime = TokioRuntime::current();
-        let common = Common::new(Timing::default(), runtime.clone());
+        let common = common();
+        let runtime = &common.runtime;
         assert!(!common.may_come_late());
         for _ in 0..2 {
             let begun = runtime.now();
-            common.cannot_end(&RedisError::from((Kind::Client, "it is refused")));
+            refuse_to_end(&common);
             let until = common.late_until.lock().expect("it may come");
             assert!(common.may_come_late());
             assert!((begun + LATEST_RUN..=runtime.now() + LATEST_RUN).contains(&until), "{until:?}");
         }
         *common.late_until.lock() = Some(runtime.now() - Duration::from_millis(1));
         assert!(!common.may_come_late());
+    }
+
+    #[tokio::test]
+    async fn attempts_come_again_only_if_sent_twice_over_open_connections() {
+        let common = common();
+        common.answered(&id(1), true);
+        assert!(!common.take_resent(&id(1)), "expected no late attempt of an ended connection");
+        refuse_to_end(&common);
+        common.answered(&id(2), false);
+        common.answered(&id(3), true);
+        common.answered(&id(4), true);
+        let taken = [2, 3, 3, 4, 5].map(|number| common.take_resent(&id(number)));
+        assert_eq!(taken, [false, true, false, true, false]);
+    }
+
+    #[tokio::test]
+    async fn late_attempts_that_no_client_asks_for_do_not_pile_up() {
+        let common = common();
+        refuse_to_end(&common);
+        for number in 0..=MAX_RESENT as u64 {
+            common.answered(&id(number), true);
+        }
+        assert_eq!(common.resent.lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn attempt_is_undone_by_one_task_and_tasks_are_limited() {
+        let common = common();
+        let ids: Vec<LeaseId> = (0..=MAX_UNDONE as u64).map(id).collect();
+        assert!(common.begin_undoing(&ids[0]) && !common.begin_undoing(&ids[0]));
+        let others = ids[1..].iter().filter(|id| common.begin_undoing(id));
+        assert_eq!(others.count(), MAX_UNDONE - 1);
+        common.end_undoing(&ids[0]);
+        assert!(common.begin_undoing(&ids[MAX_UNDONE]) && !common.begin_undoing(&ids[0]));
     }
 
     const fn tenths(count: u64) -> Duration {
