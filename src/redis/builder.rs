@@ -300,7 +300,7 @@ impl RedisBuilder {
         let nonces = Arc::new(Nonces::new(&common.runtime));
         let registry = Registry::new(RedisTransport::start(Arc::clone(&topology), &common, &nonces));
         let router = Router::new(topology, Arc::clone(&common));
-        let acquisitions = self.replicas.and_then(|replicas| Some((router.with_own_connection()?, replicas)));
+        let acquisitions = self.replicas.map(|replicas| (router.with_own_connection(), replicas));
         Ok(Redis { router, acquisitions, registry, common, nonces, hand_off_stats: Arc::default() })
     }
 }

@@ -8,7 +8,6 @@
 
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
-mod contract;
 mod router;
 #[cfg(feature = "sentinel")]
 mod sentinel;
@@ -21,8 +20,7 @@ use std::sync::Arc;
 use super::connection::ErrorKind;
 use super::connection::{Common, ConnectOptions, Error};
 
-pub(crate) use self::contract::{Messages, Node, Topology};
-pub(crate) use self::router::Router;
+pub(crate) use self::router::{Messages, Node, Router, Topology};
 
 #[derive(Clone, Default)]
 pub(crate) struct Options {
@@ -44,7 +42,7 @@ pub(crate) async fn connect(
         url::Names::Cluster if _options.own_connections => {
             Err(Error::url("wait_for_replicas is for one server with its replicas, and not for a Cluster"))
         }
-        url::Names::Server => single::Single::connect(url, introduction, common).await,
+        url::Names::Server => single::connect(url, introduction, common).await,
         #[cfg(feature = "sentinel")]
         url::Names::Sentinels => sentinel::connect(url, introduction, common).await,
         #[cfg(feature = "cluster")]

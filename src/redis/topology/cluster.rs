@@ -20,7 +20,7 @@ use super::super::connection::{
     Address, Boxed, Common, ConnectOptions, Dialer, Error, ErrorKind, Known, Meaning, MultiplexedConnection,
     Push, Server, ServerEpoch, WireRequest,
 };
-use super::contract::{Hop, Messages, Node, Topology};
+use super::router::{Hop, Messages, Node, Topology};
 use super::url::parse;
 
 use self::layout::{check_name, redirected, slot};

@@ -1,16 +1,111 @@
-//! [`Router`]: sends a command to its key's node, and retries where and while a retry can help.
+//! [`Topology`]: the contract for finding the connection of a key or a channel; and [`Router`]: sends a command
+//! to its key's node, and retries where and while a retry can help.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::redis::{FromRedisValue, Value};
+use ::redis::{FromRedisValue, RedisError, Value};
 
+use crate::backend::LockName;
+use crate::lock::NameError;
 use crate::support::runtime::{Runtime, shielded};
 
-use super::super::connection::{BackOff, Common, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, WireRequest};
-use super::contract::{Hop, Topology};
-use super::single::Single;
+use super::super::connection::{
+    BackOff, Common, Connection, Error, MAX_REDIRECTS, Meaning, RETRY_PAUSES, Server, WireRequest,
+};
+
+pub(crate) trait Topology: Send + Sync + 'static {
+    /// Returns the node of `key`, for commands; `None` if no node has the key's slot now.
+    fn node(&self, key: &str) -> Option<Arc<Node>>;
+
+    /// Returns the node that sends the messages of `channel`; `None` if no node has the channel's slot now.
+    fn source(&self, channel: &str) -> Option<Arc<Node>>;
+
+    fn messages(&self) -> Messages {
+        Messages::Plain
+    }
+
+    /// True if the node of a channel's slot knows all subscribers of the channel.
+    fn knows_all_listeners(&self) -> bool {
+        true
+    }
+
+    /// Returns the key's slot. Keys of different slots never share a command.
+    fn slot(&self, key: &str) -> u16 {
+        let _ = key;
+        0
+    }
+
+    /// Returns the next node for a command that `asked` redirected; `None`: do not follow.
+    fn redirect(&self, asked: &Node, key: &str, error: &RedisError) -> Option<Hop> {
+        let _ = (asked, key, error);
+        None
+    }
+
+    /// Begins to look for the nodes, after a node did not answer or serve a command.
+    fn refresh_in_background(&self) {}
+
+    /// Fails if the keys of a lock of this name cannot be kept together.
+    fn check_name(&self, name: &LockName) -> Result<(), NameError> {
+        let _ = name;
+        Ok(())
+    }
+}
+
+/// A server, and the connection for commands to it.
+pub(crate) struct Node {
+    /// Unique among all nodes of this topology, past and present.
+    pub(crate) number: u64,
+    pub(crate) commands: Connection,
+    pub(crate) listening: Arc<dyn Server>,
+}
+
+impl Node {
+    /// `listening`: like `server`, for the connection that listens.
+    pub(crate) fn new(
+        number: u64,
+        server: Arc<dyn Server>,
+        listening: Arc<dyn Server>,
+        common: &Arc<Common>,
+    ) -> Arc<Self> {
+        Arc::new(Self { number, commands: Connection::new(server, common, None), listening })
+    }
+}
+
+/// The topology of one server.
+impl Topology for Arc<Node> {
+    fn node(&self, _: &str) -> Option<Arc<Node>> {
+        Some(Arc::clone(self))
+    }
+
+    fn source(&self, _: &str) -> Option<Arc<Node>> {
+        Some(Arc::clone(self))
+    }
+}
+
+pub(crate) struct Hop {
+    pub(crate) node: Arc<Node>,
+    /// True if the node is taking the key's slot over, and serves the slot only after ASKING.
+    pub(crate) asking: bool,
+}
+
+/// The kind of messages that wake waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    Plain,
+    #[allow(dead_code, reason = "made by a Cluster, in builds with one")]
+    Sharded,
+}
+
+impl Messages {
+    pub(crate) fn publish(self) -> &'static str {
+        match self {
+            Self::Plain => "publish",
+            Self::Sharded => "spublish",
+        }
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Router {
@@ -24,9 +119,11 @@ impl Router {
     }
 
     /// Returns a router over a connection of its own, for commands that block others. Not for a Cluster.
-    pub(crate) fn with_own_connection(&self) -> Option<Self> {
-        let server = Arc::clone(&self.topology.source("")?.listening);
-        Some(Self::new(Arc::new(Single::of(server, &self.common)), Arc::clone(&self.common)))
+    pub(crate) fn with_own_connection(&self) -> Self {
+        let source = self.topology.source("").expect("a server alone sends all its messages");
+        let server = Arc::clone(&source.listening);
+        let node = Node::new(0, Arc::clone(&server), server, &self.common);
+        Self::new(Arc::new(node), Arc::clone(&self.common))
     }
 
     pub(crate) fn topology(&self) -> &Arc<dyn Topology> {
@@ -146,14 +243,13 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use ::redis::{Cmd, RedisError, RedisResult};
+    use ::redis::{Cmd, RedisResult};
     use tokio::sync::watch;
 
     use super::super::super::connection::{
-        Boxed, Connection, ErrorKind, Known, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
+        Boxed, ErrorKind, Known, MultiplexedConnection, Push, ServerEpoch, Timing,
     };
     use super::super::super::fake::{act, at_once};
-    use super::super::contract::Node;
     use super::*;
     use crate::support::runtime::TokioRuntime;
     use crate::support::sync::Mutex;

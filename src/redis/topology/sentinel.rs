@@ -22,8 +22,8 @@ use super::super::connection::{
     Boxed, Common, ConnectOptions, Dialer, Error, Known, MultiplexedConnection, OwnedTask, Push, Server,
     ServerEpoch, TLS_IS_BUILT_IN,
 };
-use super::contract::Topology;
-use super::single::Single;
+use super::router::Topology;
+use super::single;
 
 use self::shared::{Shared, role};
 
@@ -40,7 +40,7 @@ pub(super) async fn connect(
     let sentinels = url.sentinels.into_iter().map(sentinel).collect::<Result<_, Error>>()?;
     let server = Dialer::new(url.server, introduction, common)?;
     let shared = Shared::new(url.master.into(), sentinels, server);
-    Single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
+    single::connect_to(Arc::new(Sentinels::new(shared, common)), common).await
 }
 
 struct Sentinels {

@@ -1,4 +1,4 @@
-//! [`Single`]: the topology of one server; and [`Fixed`]: a server at a fixed address.
+//! Connects to one server; and [`Fixed`]: a server at a fixed address.
 
 use std::sync::Arc;
 
@@ -9,43 +9,25 @@ use super::super::connection::{
     Address, Boxed, Common, ConnectOptions, Dialer, Error, Known, Meaning, MultiplexedConnection, Push,
     Server, ServerEpoch, out_of_step,
 };
-use super::contract::{Node, Topology};
+use super::router::{Node, Topology};
 use super::url;
 
-pub(super) struct Single(Arc<Node>);
-
-impl Single {
-    pub(super) async fn connect(
-        url: &str,
-        introduction: ConnectOptions,
-        common: &Arc<Common>,
-    ) -> Result<Arc<dyn Topology>, Error> {
-        let dialer = Dialer::new(url::parse(url)?, introduction, common)?;
-        Self::connect_to(Arc::new(Fixed::new(Arc::new(dialer), None)), common).await
-    }
-
-    pub(super) async fn connect_to(
-        server: Arc<dyn Server>,
-        common: &Arc<Common>,
-    ) -> Result<Arc<dyn Topology>, Error> {
-        let single = Self::of(server, common);
-        single.0.commands.live().await?;
-        Ok(Arc::new(single))
-    }
-
-    pub(super) fn of(server: Arc<dyn Server>, common: &Arc<Common>) -> Self {
-        Self(Node::new(0, Arc::clone(&server), server, common))
-    }
+pub(super) async fn connect(
+    url: &str,
+    introduction: ConnectOptions,
+    common: &Arc<Common>,
+) -> Result<Arc<dyn Topology>, Error> {
+    let dialer = Dialer::new(url::parse(url)?, introduction, common)?;
+    connect_to(Arc::new(Fixed::new(Arc::new(dialer), None)), common).await
 }
 
-impl Topology for Single {
-    fn node(&self, _: &str) -> Option<Arc<Node>> {
-        Some(Arc::clone(&self.0))
-    }
-
-    fn source(&self, _: &str) -> Option<Arc<Node>> {
-        Some(Arc::clone(&self.0))
-    }
+pub(super) async fn connect_to(
+    server: Arc<dyn Server>,
+    common: &Arc<Common>,
+) -> Result<Arc<dyn Topology>, Error> {
+    let node = Node::new(0, Arc::clone(&server), server, common);
+    node.commands.live().await?;
+    Ok(Arc::new(node))
 }
 
 /// A server at a fixed address. Each connection looks the name up anew.

@@ -14,7 +14,7 @@ use crate::support::sync::Mutex;
 use super::super::super::connection::{
     Address, Common, Dialer, Error, ErrorKind, Meaning, MultiplexedConnection, WireRequest,
 };
-use super::super::contract::Node;
+use super::super::router::Node;
 use super::super::single::Fixed;
 use super::layout::{self, SLOTS, Shard};
 
