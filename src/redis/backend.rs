@@ -341,7 +341,7 @@ impl Redis {
     }
 
     pub(super) fn publish(&self) -> &'static str {
-        self.router.topology().messages().publish()
+        if self.router.topology().is_sharded() { "spublish" } else { "publish" }
     }
 
     /// The router of attempts, and of their rollbacks: no rollback overtakes its attempt.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::connection::ErrorKind;
 use super::connection::{Common, ConnectOptions, Error};
 
-pub(crate) use self::router::{Messages, Node, Router, Topology};
+pub(crate) use self::router::{Node, Router, Topology};
 
 #[derive(Clone, Default)]
 pub(crate) struct Options {

@@ -15,7 +15,7 @@ use crate::subscription::{Message, SubscribeError};
 use super::super::connection::{Common, Connection, Error, Live, Meaning, Push, out_of_step};
 use super::super::keys::Nonces;
 use super::super::keys::{GRANTED, READ_UNLOCK_MESSAGE, UNLOCK_MESSAGE};
-use super::super::topology::{Messages, Node, Topology};
+use super::super::topology::{Node, Topology};
 use super::channels::{ChannelTable, Source};
 
 /// Limit of channels in one pipeline, so that subscribing does not hold up the server.
@@ -53,10 +53,11 @@ pub(super) struct Subscriber {
 /// A command to subscribe or unsubscribe, and the kind of its confirmation.
 type Command = (&'static str, PushKind);
 
-fn commands(messages: Messages) -> [Command; 2] {
-    match messages {
-        Messages::Plain => [("SUBSCRIBE", PushKind::Subscribe), ("UNSUBSCRIBE", PushKind::Unsubscribe)],
-        Messages::Sharded => [("SSUBSCRIBE", PushKind::SSubscribe), ("SUNSUBSCRIBE", PushKind::SUnsubscribe)],
+fn commands(is_sharded: bool) -> [Command; 2] {
+    if is_sharded {
+        [("SSUBSCRIBE", PushKind::SSubscribe), ("SUNSUBSCRIBE", PushKind::SUnsubscribe)]
+    } else {
+        [("SUBSCRIBE", PushKind::Subscribe), ("UNSUBSCRIBE", PushKind::Unsubscribe)]
     }
 }
 
@@ -72,7 +73,7 @@ impl Subscriber {
             }
         });
         let connection = Connection::new(Arc::clone(&node.listening), &shared.common, Some(push));
-        let commands = commands(shared.topology.messages());
+        let commands = commands(shared.topology.is_sharded());
         let (here, subscribed) = (Some(node.number), HashSet::new());
         Self { shared, here, connection, commands, subscribed, stood: false, changes, ended, tell }
     }
@@ -276,8 +277,8 @@ mod tests {
             self.0.source(channel)
         }
 
-        fn messages(&self) -> Messages {
-            Messages::Sharded
+        fn is_sharded(&self) -> bool {
+            true
         }
     }
 

@@ -138,7 +138,7 @@ mod tests {
         Boxed, Common, Connection, Error, Known, MultiplexedConnection, Push, Server, ServerEpoch, Timing,
     };
     use super::super::super::keys::Nonces;
-    use super::super::super::topology::{Messages, Topology};
+    use super::super::super::topology::Topology;
     use super::super::channels::ChannelTable;
     use super::*;
     use crate::subscription::Registry;
@@ -196,8 +196,8 @@ mod tests {
             self.nodes.iter().find(|node| node.number == with).cloned()
         }
 
-        fn messages(&self) -> Messages {
-            Messages::Sharded
+        fn is_sharded(&self) -> bool {
+            true
         }
 
         fn refresh_in_background(&self) {

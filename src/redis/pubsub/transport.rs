@@ -12,7 +12,7 @@ use crate::support::runtime::Runtime;
 use super::super::connection::Common;
 use super::super::keys;
 use super::super::keys::Nonces;
-use super::super::topology::{Messages, Topology};
+use super::super::topology::Topology;
 use super::channels::{ChannelTable, Leftover};
 use super::subscriber::{Shared, Subscriber};
 use super::supervisor::supervise;
@@ -50,7 +50,7 @@ impl RedisTransport {
     ) -> Self {
         let (changed, changes) = mpsc::unbounded_channel();
         // Plain messages have one source, so the first waiter need not wait for the connection.
-        let only = topology.source("").filter(|_| topology.messages() == Messages::Plain);
+        let only = topology.source("").filter(|_| !topology.is_sharded());
         let channels = Arc::new(ChannelTable::new(only.as_ref().map(|node| node.number)));
         let (shared_channels, nonces) = (Arc::clone(&channels), Arc::clone(nonces));
         let shared = Shared { topology, common: Arc::clone(common), channels: shared_channels, nonces };

@@ -20,7 +20,7 @@ use super::super::connection::{
     Address, Boxed, Common, ConnectOptions, Dialer, Error, ErrorKind, Known, Meaning, MultiplexedConnection,
     Push, Server, ServerEpoch, WireRequest,
 };
-use super::router::{Hop, Messages, Node, Topology};
+use super::router::{Hop, Node, Topology};
 use super::url::parse;
 
 use self::layout::{check_name, redirected, slot};
@@ -56,7 +56,7 @@ pub enum ShardedMessages {
 /// Commands go to the slot's master; sharded messages come from there, plain messages from any node.
 struct Cluster {
     nodes: Arc<Nodes>,
-    messages: Messages,
+    is_sharded: bool,
     /// The source of plain messages.
     any: Arc<Node>,
 }
@@ -78,15 +78,14 @@ pub(super) async fn connect(
     let dialer = Arc::new(Dialer::new(info, introduction, common)?);
     let nodes = Nodes::new(dialer, Arc::clone(common), addresses);
     nodes.refresh(None).await?;
-    let sharded = match sharded {
+    let is_sharded = match sharded {
         ShardedMessages::Auto => has_sharded_messages(&nodes, common).await?,
         ShardedMessages::On => true,
         ShardedMessages::Off => false,
     };
-    let messages = if sharded { Messages::Sharded } else { Messages::Plain };
     let any = Arc::new(AnyNode { nodes: Arc::clone(&nodes), last: watch::Sender::new(None) });
     let any = Node::new(0, Arc::clone(&any) as Arc<dyn Server>, any, common);
-    Ok(Arc::new(Cluster { nodes, messages, any }))
+    Ok(Arc::new(Cluster { nodes, is_sharded, any }))
 }
 
 /// Asks as Redisson does, so that both clients decide alike.
@@ -119,19 +118,16 @@ impl Topology for Cluster {
     }
 
     fn source(&self, channel: &str) -> Option<Arc<Node>> {
-        match self.messages {
-            Messages::Plain => Some(Arc::clone(&self.any)),
-            Messages::Sharded => self.nodes.owner(slot(channel)),
-        }
+        if self.is_sharded { self.nodes.owner(slot(channel)) } else { Some(Arc::clone(&self.any)) }
     }
 
-    fn messages(&self) -> Messages {
-        self.messages
+    fn is_sharded(&self) -> bool {
+        self.is_sharded
     }
 
     fn knows_all_listeners(&self) -> bool {
         // Subscribers of plain messages may be at any node.
-        self.messages == Messages::Sharded
+        self.is_sharded
     }
 
     fn slot(&self, key: &str) -> u16 {
@@ -274,12 +270,12 @@ mod tests {
         Address::parse(&node.commands.server().address()).unwrap().port
     }
 
-    async fn messages(answers: [&'static str; 3]) -> Result<Messages, Error> {
+    async fn is_sharded(answers: [&'static str; 3]) -> Result<bool, Error> {
         let fakes = three(answers).await;
         let cluster = connected(&url(&fakes), ShardedMessages::Auto).await;
         let heard: Vec<_> = fakes.iter().flat_map(Fake::calls).collect();
         assert!(heard.iter().all(|command| [LOOK, QUESTION].contains(&&command[..])), "{heard:?}");
-        cluster.map(|cluster| cluster.messages())
+        cluster.map(|cluster| cluster.is_sharded())
     }
 
     #[tokio::test]
@@ -288,19 +284,19 @@ mod tests {
         const MAY_NOT: &str = "-NOPERM not allowed\r\n";
         const LOADS: &str = "-LOADING it begins\r\n";
         const BREAKS: &str = "";
-        assert_eq!(messages([YES; 3]).await.unwrap(), Messages::Sharded);
-        assert_eq!(messages([NO; 3]).await.unwrap(), Messages::Plain);
+        assert!(is_sharded([YES; 3]).await.unwrap());
+        assert!(!is_sharded([NO; 3]).await.unwrap());
         for mute in [MAY_NOT, LOADS, BREAKS] {
             for answers in [[YES, mute, mute], [mute, YES, mute], [mute, mute, YES]] {
-                assert_eq!(messages(answers).await.unwrap(), Messages::Sharded, "{answers:?}");
+                assert!(is_sharded(answers).await.unwrap(), "{answers:?}");
             }
             for answers in [[NO, mute, mute], [mute, NO, mute], [mute, mute, NO]] {
-                assert_eq!(messages(answers).await.unwrap(), Messages::Plain, "{answers:?}");
+                assert!(!is_sharded(answers).await.unwrap(), "{answers:?}");
             }
         }
-        let error = messages([MAY_NOT; 3]).await.unwrap_err();
+        let error = is_sharded([MAY_NOT; 3]).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("SHARDNUMSUB"), "{error}");
-        assert_eq!(messages([BREAKS; 3]).await.unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(is_sharded([BREAKS; 3]).await.unwrap_err().kind(), ErrorKind::Unknown);
     }
 
     #[tokio::test]
@@ -317,10 +313,10 @@ mod tests {
     async fn kind_of_messages_that_is_asked_for_is_taken() {
         let fakes = three([""; 3]).await;
         let plain = connected(&url(&fakes), ShardedMessages::Off).await.unwrap();
-        assert_eq!(plain.messages(), Messages::Plain);
+        assert!(!plain.is_sharded());
         assert!(!plain.knows_all_listeners(), "expected listeners at any node");
         let sharded = connected(&url(&fakes), ShardedMessages::On).await.unwrap();
-        assert_eq!(sharded.messages(), Messages::Sharded);
+        assert!(sharded.is_sharded());
         assert!(sharded.knows_all_listeners());
         let (source, node) = (sharded.source("a").unwrap(), sharded.node("a").unwrap());
         assert!(Arc::ptr_eq(&source, &node) && port(&node) == fakes[0].port);

@@ -22,8 +22,9 @@ pub(crate) trait Topology: Send + Sync + 'static {
     /// Returns the node that sends the messages of `channel`; `None` if no node has the channel's slot now.
     fn source(&self, channel: &str) -> Option<Arc<Node>>;
 
-    fn messages(&self) -> Messages {
-        Messages::Plain
+    /// True if the waiters of a channel are woken by sharded messages, from the node of the channel's slot.
+    fn is_sharded(&self) -> bool {
+        false
     }
 
     /// True if the node of a channel's slot knows all subscribers of the channel.
@@ -88,23 +89,6 @@ pub(crate) struct Hop {
     pub(crate) node: Arc<Node>,
     /// True if the node is taking the key's slot over, and serves the slot only after ASKING.
     pub(crate) asking: bool,
-}
-
-/// The kind of messages that wake waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Messages {
-    Plain,
-    #[allow(dead_code, reason = "made by a Cluster, in builds with one")]
-    Sharded,
-}
-
-impl Messages {
-    pub(crate) fn publish(self) -> &'static str {
-        match self {
-            Self::Plain => "publish",
-            Self::Sharded => "spublish",
-        }
-    }
 }
 
 #[derive(Clone)]
