@@ -21,7 +21,7 @@ use super::connection::{Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireReq
 use super::hand_off_stats::HandOffStats;
 use super::keys::{self, Nonces, QueueKind};
 use super::pubsub::RedisTransport;
-use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script};
+use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script, UNCALLED, other_kind};
 use super::topology::Router;
 use crate::support::runtime::TokioRuntime;
 
@@ -344,7 +344,9 @@ impl Redis {
         if self.router.topology().is_sharded() { "spublish" } else { "publish" }
     }
 
-    /// The router of attempts, and of their rollbacks: no rollback overtakes its attempt.
+    /// The router of attempts, and of their rollbacks. No rollback overtakes its attempt: the commands of one
+    /// connection run in order, and a new connection first ends the one before. If the server refuses that
+    /// end, the rollback is repeated: [`undo_in_background`](Self::undo_in_background).
     pub(super) fn attempts(&self) -> &Router {
         self.acquisitions.as_ref().map_or(&self.router, |(router, _)| router)
     }
@@ -497,18 +499,18 @@ pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<Acquire
     Ok(match reply {
         None => AcquireOutcome::Acquired { last_token: 0 },
         Some(Reply::Token(last_token)) => AcquireOutcome::Acquired { last_token },
-        Some(Reply::Number(left)) if left <= -1000 => {
-            AcquireOutcome::HeldUncalled { left: duration(-1000 - left) }
+        Some(Reply::Number(reply)) if reply <= UNCALLED => {
+            AcquireOutcome::HeldUncalled { left: duration(UNCALLED - reply) }
         }
         Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
-        Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
+        Some(Reply::Mode(mode)) => return Err(other_kind(name, &mode)),
     })
 }
 
 /// The outcome of a forced release: true if the lock was held.
 pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     match reply {
-        Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
+        Reply::Mode(mode) => Err(other_kind(name, &mode)),
         answer => Ok(matches!(answer, Reply::Number(1))),
     }
 }

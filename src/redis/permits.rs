@@ -10,7 +10,9 @@ use crate::lock::{Holder, LeaseId};
 use super::backend::{Redis, duration};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
-use super::scripts::{ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, Reply, endless};
+use super::scripts::{
+    ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, Reply, endless, other_kind,
+};
 use super::topology::Router;
 
 impl Redis {
@@ -46,7 +48,7 @@ impl Redis {
         let request = self.request(&PERMITS_HOLDERS, name, &words);
         let ((holders, other), _): (Found, bool) = self.router.send(&request).await?;
         if let Some(mode) = other {
-            return Err(Error::other_kind(name, &mode));
+            return Err(other_kind(name, &mode));
         }
         let holder = |(id, left, permits): (String, i64, u32)| {
             Holder::new(id.parse().ok(), duration(left)).mode(Mode::Permits).permits(permits)

@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 use ::redis::{FromRedisValue, ParsingError, Value};
 
 use crate::backend::LockName;
+use crate::lock::LockKind;
 
 use super::connection::{Error, ErrorKind};
+use super::keys;
 
 /// Joins files to scripts. The scripts of a kind: the kind's constants, perhaps the most frequent calls,
 /// which need no functions, the common functions, the kind's functions, and the script.
@@ -82,6 +84,10 @@ pub(super) const AGAIN: i64 = -3;
 /// the client calls `permits_release.lua`.
 pub(super) const ENDED_AND_AGAIN: i64 = -4;
 
+/// The greatest reply of `acquire.lua` about a held lock whose release does not call the client. The lease's
+/// remaining ms are subtracted.
+pub(super) const UNCALLED: i64 = -1000;
+
 /// Limit of calls until a script has an answer, each for a hundred waiters or readers.
 pub(super) const MAX_CALLS: usize = 10_000;
 
@@ -91,6 +97,13 @@ pub(super) fn endless(name: &LockName) -> Error {
          runs the scripts it was sent: see what stands between it and this client"
     );
     Error::new(ErrorKind::Refused, context, None)
+}
+
+/// `mode`: of a reply [`Mode`](Reply::Mode).
+pub(super) fn other_kind(name: &LockName, mode: &str) -> Error {
+    let found = keys::mode(mode).map_or(LockKind::Unknown, LockKind::of);
+    let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
+    Error::new(ErrorKind::OtherKind(found), context, None)
 }
 
 pub(super) struct Script {
