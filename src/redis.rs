@@ -198,7 +198,6 @@ mod hand_off_stats;
 #[cfg(test)]
 mod hostile;
 mod keys;
-mod permits;
 mod pubsub;
 mod queue;
 mod read_write;

@@ -1,4 +1,4 @@
-//! The queues of waiters for exclusive locks: fair locks, and the write half of read-write locks.
+//! The queues of waiters: for fair locks, for the write half of read-write locks, and for permits with leases.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,16 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, LockName, Mode, Moment, NextWaiter, Permits, QueuePosition,
     ReleaseOutcome,
 };
-use crate::lock::LeaseId;
+use crate::lock::{Holder, LeaseId};
 use crate::support::runtime::Runtime;
 
-use super::backend::{Redis, attempted, freed, millis, waited_until};
+use super::backend::{Redis, attempted, duration, freed, millis, waited_until};
 use super::connection::{Error, Line, WireRequest};
 use super::keys::{self, QueueKind};
-use super::scripts::{AGAIN, ENDED_AND_AGAIN, MAX_CALLS, QUEUES, Reply, Script, TAKE_FREE, endless};
+use super::scripts::{
+    AGAIN, ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, QUEUES, Reply, Script, TAKE_FREE,
+    endless, other_kind,
+};
 use super::topology::Router;
 
 pub(super) struct ScriptCall {
@@ -233,7 +236,51 @@ impl Redis {
         }
         freed(name, reply)
     }
+
+    /// Ends the lease of `id`, or its position, and grants the free permits to the first waiters.
+    pub(super) async fn give_permits_back(
+        &self,
+        router: &Router,
+        name: &LockName,
+        id: &LeaseId,
+    ) -> Result<ReleaseOutcome, Error> {
+        let had_it = self.serve(router, name, &keys::id(id)).await?;
+        Ok(if had_it { ReleaseOutcome::Released { receivers: 0 } } else { ReleaseOutcome::NotHeld })
+    }
+
+    /// Ends a lease or a position, if the id has one, and serves the waiters. True if the id had a lease.
+    pub(super) async fn serve(&self, router: &Router, name: &LockName, id: &str) -> Result<bool, Error> {
+        let mut call = self.call(QueueKind::Permits, name, true);
+        call.args.push(id.to_owned());
+        let mut had_it = false;
+        for _ in 0..MAX_CALLS {
+            let (reply, resent) = self.send_words(router, name, &PERMITS_RELEASE, &call, true).await?;
+            // The first sending ended the lease. (Or the lease was lost before: the effect is the same.)
+            had_it |= resent || matches!(reply, Reply::Number(1 | ENDED_AND_AGAIN));
+            if !matches!(reply, Reply::Number(ENDED_AND_AGAIN)) {
+                return Ok(had_it);
+            }
+        }
+        Err(endless(name))
+    }
+
+    pub(super) async fn permits_holders(&self, name: &LockName) -> Result<Vec<Holder>, Error> {
+        let words = |command: &mut Cmd, _: Instant| _ = command.arg(1).arg(name.as_str());
+        let request = self.request(&PERMITS_HOLDERS, name, &words);
+        let ((holders, other), _): (PermitHolders, bool) = self.router.send(&request).await?;
+        if let Some(mode) = other {
+            return Err(other_kind(name, &mode));
+        }
+        let holder = |(id, left, permits): (String, i64, u32)| {
+            Holder::new(id.parse().ok(), duration(left)).mode(Mode::Permits).permits(permits)
+        };
+        Ok(holders.into_iter().map(holder).collect())
+    }
 }
+
+/// The reply of `permits_holders.lua`: each lease with its rest in ms and its permits, and the field `mode`
+/// of another kind of lock.
+type PermitHolders = (Vec<(String, i64, u32)>, Option<String>);
 
 pub(super) fn counter(name: &LockName, tokens: u64) -> Option<String> {
     (tokens > 0).then(|| keys::token(name.as_str()))
