@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind as Kind, ProtocolVersion,
-    PushInfo, RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind as Kind, ProtocolVersion, PushInfo,
+    RedisError,
 };
 
 use super::common::Common;
@@ -67,7 +67,6 @@ impl Dialer {
             redis = redis.set_password(password);
         }
         let info = info.set_tcp_settings(tcp).set_redis_settings(redis);
-        Client::open(info.clone()).map_err(Error::unusable_url)?;
         Ok(Self {
             #[cfg(feature = "tls")]
             tls: introduction.tls.connector(info.addr())?,
