@@ -41,7 +41,7 @@ pub(crate) use self::dial::{Address, ConnectOptions, Dialer};
 use self::error::is_broken;
 pub use self::error::{Error, ErrorKind};
 pub(crate) use self::error::{Meaning, out_of_step};
-use self::in_flight::{InFlight, Limit, Place};
+use self::in_flight::{InFlight, Place};
 pub(crate) use self::live::{Boxed, Known, MultiplexedConnection, OwnedTask, Push, Server, ServerEpoch};
 pub(crate) use self::request::{Line, WireRequest};
 
@@ -97,7 +97,7 @@ impl Connection {
         };
         let seat = |place, now, give_up: Instant| {
             let patience = if request.again { request.patience() } else { give_up - now };
-            live.in_flight.take(&live.inner, Limit::new(now, patience, give_up), place)
+            live.in_flight.take(&live.inner, now, patience, give_up, place)
         };
         let seated = seat(place, now, *give_up);
         let reply = match seated.send(request, false, asking, now).await {
@@ -877,8 +877,8 @@ mod tests {
         let (live, mut server) = live(1).await;
         {
             let now = Instant::now();
-            let limit = Limit::new(now, 2 * EVENT_LIMIT, now + 2 * EVENT_LIMIT);
-            let _seated = live.in_flight.take(&live.inner, limit, Place::PASSES);
+            let limit = 2 * EVENT_LIMIT;
+            let _seated = live.in_flight.take(&live.inner, now, limit, now + limit, Place::PASSES);
             tokio::task::yield_now().await;
         }
         drop(live);

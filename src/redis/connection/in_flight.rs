@@ -49,7 +49,7 @@ pub(super) struct InFlight {
 #[derive(Default)]
 struct State {
     /// Indexed by seat number.
-    all: Vec<(Option<Watched>, Arc<Caller>)>,
+    all: Vec<(Option<Limit>, Arc<Caller>)>,
     #[expect(clippy::vec_box, reason = "a seat is large, and goes in and out with each command")]
     free: Vec<Box<Seat>>,
     /// Time of the timer's next check; `None` if no limit is known.
@@ -60,7 +60,7 @@ struct State {
 
 /// The limit of a command's wait for its reply.
 #[derive(Clone, Copy)]
-pub(super) struct Limit {
+struct Limit {
     at: Instant,
     /// Time to the first check, and from the first to the second.
     half: Duration,
@@ -68,19 +68,18 @@ pub(super) struct Limit {
     /// Longest time without any reply.
     patience: Duration,
     give_up: Instant,
+    /// The count of replies at the limit's beginning.
+    answers: u64,
 }
 
 impl Limit {
-    pub(super) fn new(now: Instant, patience: Duration, give_up: Instant) -> Self {
+    fn new(now: Instant, patience: Duration, give_up: Instant, answers: u64) -> Self {
         // Rounded up: a command that ends just before `give_up` would be sent once more.
         let left = patience.min(give_up.saturating_duration_since(now));
         let half = left - left / 2;
-        Self { at: now + half, half, was_looked_at: false, patience, give_up }
+        Self { at: now + half, half, was_looked_at: false, patience, give_up, answers }
     }
 }
-
-/// A limit, and the count of replies at its beginning.
-type Watched = (Limit, u64);
 
 struct Seat {
     number: usize,
@@ -125,19 +124,27 @@ impl InFlight {
         entered.await
     }
 
-    /// Takes a seat for a command over `connection`, to which `self` belongs.
-    pub(super) fn take(&self, connection: &MultiplexedConnection, limit: Limit, place: Place) -> InSeat<'_> {
-        let (at, answers) = (limit.at, self.answers());
+    /// Takes a seat for a command over `connection`, to which `self` belongs. `patience`: longest time without
+    /// any reply.
+    pub(super) fn take(
+        &self,
+        connection: &MultiplexedConnection,
+        now: Instant,
+        patience: Duration,
+        give_up: Instant,
+        place: Place,
+    ) -> InSeat<'_> {
+        let limit = Limit::new(now, patience, give_up, self.answers());
         let (seat, is_earlier) = {
             let mut state = self.state.lock();
             let seat = state
                 .free
                 .pop()
                 .unwrap_or_else(|| Box::new(Seat::new(&mut state.all, connection, &self.answers)));
-            state.all[seat.number].0 = Some((limit, answers));
-            let is_earlier = state.looks_at.is_none_or(|earliest| at < earliest);
+            state.all[seat.number].0 = Some(limit);
+            let is_earlier = state.looks_at.is_none_or(|earliest| limit.at < earliest);
             if is_earlier {
-                state.looks_at = Some(at);
+                state.looks_at = Some(limit.at);
             }
             (seat, is_earlier)
         };
@@ -184,12 +191,10 @@ impl InFlight {
             let mut state = self.state.lock();
             let State { all, looks_at, is_silent, .. } = &mut *state;
             for (watched, caller) in &mut *all {
-                let Some((limit, before)) = watched.as_mut().filter(|(limit, _)| limit.at <= due) else {
-                    continue;
-                };
-                let no_reply = *before == answers;
+                let Some(limit) = watched.as_mut().filter(|limit| limit.at <= due) else { continue };
+                let no_reply = limit.answers == answers;
                 if !no_reply && due < limit.give_up {
-                    *watched = Some((Limit::new(now, limit.patience, limit.give_up), answers));
+                    *limit = Limit::new(now, limit.patience, limit.give_up, answers);
                 } else if limit.was_looked_at {
                     // A command with less time than its patience proves nothing about the connection.
                     *is_silent |= no_reply && 2 * limit.half >= limit.patience;
@@ -200,7 +205,7 @@ impl InFlight {
                     (limit.at, limit.was_looked_at) = (now + limit.half, true);
                 }
             }
-            *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|(limit, _)| limit.at)).min();
+            *looks_at = all.iter().filter_map(|(watched, _)| watched.map(|limit| limit.at)).min();
             *looks_at
         };
         over.iter().for_each(|caller| caller.call());
@@ -219,7 +224,7 @@ impl InFlight {
 
 impl Seat {
     fn new(
-        all: &mut Vec<(Option<Watched>, Arc<Caller>)>,
+        all: &mut Vec<(Option<Limit>, Arc<Caller>)>,
         connection: &MultiplexedConnection,
         answers: &Arc<AtomicU64>,
     ) -> Self {
@@ -431,8 +436,7 @@ mod tests {
         }
 
         fn take_until(&self, since: Instant, patience: Duration, give_up: Instant) -> InSeat<'_> {
-            let limit = Limit::new(since, patience, give_up);
-            self.in_flight.take(&self.connection, limit, Place::PASSES)
+            self.in_flight.take(&self.connection, since, patience, give_up, Place::PASSES)
         }
 
         async fn ping(&self, limit: Duration) -> RedisResult<Value> {
@@ -583,8 +587,8 @@ mod tests {
         let request = WireRequest::plain(&words, LONG);
         let send = |limit| {
             let room = in_flight.lines.try_enter(Line::Ask).expect("there is room");
-            let limit = Limit::new(fixture.begun, limit, fixture.begun + limit);
-            let seated = in_flight.take(&fixture.connection, limit, room);
+            let (begun, until) = (fixture.begun, fixture.begun + limit);
+            let seated = in_flight.take(&fixture.connection, begun, limit, until, room);
             let mut sent = Box::pin(seated.send(&request, false, false, fixture.begun));
             assert!(sent.as_mut().now_or_never().is_none());
             sent
