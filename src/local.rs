@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::store::OtherKind;
-use self::store::Store;
+use self::store::{Store, kind};
 pub use self::thread_runtime::{Sleep, ThreadRuntime};
 pub use self::transport::LocalTransport;
 use self::turns::Turns;
@@ -22,7 +22,7 @@ use crate::backend::{
     AcquireOutcome, AcquireRequest, AnyBackend, Backend, Channels, Failure, LeaseKey, LockName, Mode,
     NextWaiter, ReleaseOutcome,
 };
-use crate::lock::{Holder, LeaseId, LockClient, LockKind};
+use crate::lock::{Holder, LeaseId, LockClient};
 use crate::lock_entry::Moment;
 use crate::subscription::Message;
 use crate::subscription::Registry;
@@ -133,7 +133,7 @@ impl<R: Runtime + Clone> Local<R> {
         let transport = self.registry.transport();
         // If the client stops listening before the message, the client itself releases the grant.
         let told = |id: &LeaseId| transport.is_subscribed(&grant_channel(mode, name, &id.client_id()));
-        let (outcome, news) = self.store.lock().step(LockKind::of(mode), name, now, &told, step)?;
+        let (outcome, news) = self.store.lock().step(kind(mode), name, now, &told, step)?;
         if transport.is_unheard() {
             return Ok(outcome);
         }

@@ -189,7 +189,7 @@ impl Store {
     ) -> Vec<bool> {
         let until = now + lease;
         let renewed = leases.iter().map(|LeaseKey { name, id }| {
-            let Some(state) = self.alive(name, now).filter(|state| state.kind == LockKind::of(mode)) else {
+            let Some(state) = self.alive(name, now).filter(|state| state.kind == kind(mode)) else {
                 return false;
             };
             let Some(queued) = state.queued.as_deref_mut().filter(|_| mode != Mode::Plain) else {
@@ -275,6 +275,15 @@ impl fmt::Display for OtherKind {
 }
 
 impl Error for OtherKind {}
+
+pub(super) fn kind(mode: Mode) -> LockKind {
+    match mode {
+        Mode::Plain => LockKind::Plain,
+        Mode::Fair => LockKind::Fair,
+        Mode::Write | Mode::Read => LockKind::ReadWrite,
+        Mode::Permits => LockKind::Semaphore,
+    }
+}
 
 /// Decides when to sweep a map of dead entries: once its size has doubled, so insertions pay for sweeps.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use super::connection::{Common, Error, Line, MIN_RENEWAL_LIMIT, Meaning, WireReq
 use super::hand_off_stats::HandOffStats;
 use super::keys::{self, Nonces, QueueKind};
 use super::pubsub::RedisTransport;
-use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script, UNCALLED, other_kind};
+use super::scripts::{ACQUIRE, FORCE_RELEASE, HOLDER, RELEASE, RENEW, Reply, Script, UNCALLED};
 use super::topology::Router;
 use crate::support::runtime::TokioRuntime;
 
@@ -503,14 +503,14 @@ pub(super) fn attempted(name: &LockName, reply: Option<Reply>) -> Result<Acquire
             AcquireOutcome::HeldUncalled { left: duration(UNCALLED - reply) }
         }
         Some(Reply::Number(left)) => AcquireOutcome::Held { left: duration(left) },
-        Some(Reply::Mode(mode)) => return Err(other_kind(name, &mode)),
+        Some(Reply::Mode(mode)) => return Err(Error::other_kind(name, &mode)),
     })
 }
 
 /// The outcome of a forced release: true if the lock was held.
 pub(super) fn freed(name: &LockName, reply: Reply) -> Result<bool, Error> {
     match reply {
-        Reply::Mode(mode) => Err(other_kind(name, &mode)),
+        Reply::Mode(mode) => Err(Error::other_kind(name, &mode)),
         answer => Ok(matches!(answer, Reply::Number(1))),
     }
 }

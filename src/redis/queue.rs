@@ -16,7 +16,7 @@ use super::connection::{Error, Line, WireRequest};
 use super::keys::{self, QueueKind};
 use super::scripts::{
     AGAIN, ENDED_AND_AGAIN, MAX_CALLS, PERMITS_HOLDERS, PERMITS_RELEASE, QUEUES, Reply, Script, TAKE_FREE,
-    endless, other_kind,
+    endless,
 };
 use super::topology::Router;
 
@@ -269,7 +269,7 @@ impl Redis {
         let request = self.request(&PERMITS_HOLDERS, name, &words);
         let ((holders, other), _): (PermitHolders, bool) = self.router.send(&request).await?;
         if let Some(mode) = other {
-            return Err(other_kind(name, &mode));
+            return Err(Error::other_kind(name, &mode));
         }
         let holder = |(id, left, permits): (String, i64, u32)| {
             Holder::new(id.parse().ok(), duration(left)).mode(Mode::Permits).permits(permits)

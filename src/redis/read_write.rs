@@ -12,9 +12,7 @@ use super::backend::{Redis, duration, millis};
 use super::connection::Error;
 use super::keys::{self, QueueKind};
 use super::queue::counter;
-use super::scripts::{
-    MAX_CALLS, READ_ACQUIRE, READ_FREE, READ_RELEASE, READ_WRITE_HOLDERS, Reply, endless, other_kind,
-};
+use super::scripts::{MAX_CALLS, READ_ACQUIRE, READ_FREE, READ_RELEASE, READ_WRITE_HOLDERS, Reply, endless};
 use super::topology::Router;
 
 impl Redis {
@@ -67,7 +65,7 @@ impl Redis {
             let request = self.request(&READ_WRITE_HOLDERS, name, &words);
             let ((writer, next, readers, other), _): (Page, bool) = self.router.send(&request).await?;
             if let Some(mode) = other {
-                return Err(other_kind(name, &mode));
+                return Err(Error::other_kind(name, &mode));
             }
             if !reads {
                 return Ok(writer.map(holder).into_iter().collect());

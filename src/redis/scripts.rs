@@ -5,10 +5,8 @@ use std::sync::LazyLock;
 use ::redis::{FromRedisValue, ParsingError, Value};
 
 use crate::backend::LockName;
-use crate::lock::LockKind;
 
 use super::connection::{Error, ErrorKind};
-use super::keys;
 
 /// Joins files to scripts. The scripts of a kind: the kind's constants, perhaps the most frequent calls,
 /// which need no functions, the common functions, the kind's functions, and the script.
@@ -97,13 +95,6 @@ pub(super) fn endless(name: &LockName) -> Error {
          runs the scripts it was sent: see what stands between it and this client"
     );
     Error::new(ErrorKind::Refused, context, None)
-}
-
-/// `mode`: of a reply [`Mode`](Reply::Mode).
-pub(super) fn other_kind(name: &LockName, mode: &str) -> Error {
-    let found = keys::mode(mode).map_or(LockKind::Unknown, LockKind::of);
-    let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
-    Error::new(ErrorKind::OtherKind(found), context, None)
 }
 
 pub(super) struct Script {

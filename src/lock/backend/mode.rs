@@ -100,18 +100,6 @@ pub enum LockKind {
     Unknown,
 }
 
-impl LockKind {
-    #[cfg(any(feature = "local", feature = "redis"))]
-    pub(crate) fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Plain => Self::Plain,
-            Mode::Fair => Self::Fair,
-            Mode::Write | Mode::Read => Self::ReadWrite,
-            Mode::Permits => Self::Semaphore,
-        }
-    }
-}
-
 impl fmt::Display for LockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use ::redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind};
 
-use crate::backend::Failure;
+use crate::backend::{Failure, LockName};
 use crate::lock::{LockError, LockKind};
 use crate::support::foreign::message;
 
@@ -273,6 +273,12 @@ impl Error {
         self.source.as_ref()
     }
 
+    pub(crate) fn other_kind(name: &LockName, mode: &str) -> Self {
+        let found = kind(mode);
+        let context = format!("{name:?} is held as a {found} (its mode is {mode:?})");
+        Self::new(ErrorKind::OtherKind(found), context, None)
+    }
+
     /// Returns the kind of the error, which says whether the command ran.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -354,6 +360,17 @@ impl std::error::Error for Error {
         let cause = behind.filter(|behind| behind.to_string() == source.to_string()).unwrap_or(source);
         // This error's own text may name the cause.
         if self.context.contains(&cause.to_string()) { cause.source() } else { Some(cause) }
+    }
+}
+
+/// `mode`: the value of the lock's field `mode`. Redisson's plain and fair locks have no such field.
+fn kind(mode: &str) -> LockKind {
+    match mode {
+        "lock" => LockKind::Plain,
+        "fair" => LockKind::Fair,
+        "read" | "write" => LockKind::ReadWrite,
+        "permits" => LockKind::Semaphore,
+        _ => LockKind::Unknown,
     }
 }
 
