@@ -177,6 +177,13 @@ impl Entry {
         self.tables.deadlines.schedule(self, at);
     }
 
+    /// Does what is due by `now` beside the engine's work, and schedules the rest.
+    pub(super) fn look_after_calls(self: &Arc<Self>, now: Moment) {
+        self.repeat_releases();
+        self.give_back_abandoned(now);
+        self.ask_at_earliest_end(now);
+    }
+
     #[inline(always)]
     pub(super) fn event<T>(self: &Arc<Self>, event: impl FnOnce(&LockEntry, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();

@@ -115,9 +115,7 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     let mut renews = false;
     for entry in deadlines.take(now, LOOKS) {
         let renewal = event_apart(&entry, &mut deferred, |engine, effects| engine.tick(now, effects));
-        entry.repeat_releases();
-        entry.give_back_abandoned(now);
-        entry.ask_at_earliest_end(now);
+        entry.look_after_calls(now);
         match renewal {
             Some(renewal) => {
                 renews |= renewal.lease.is_some();
@@ -132,8 +130,10 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
         for entry in deadlines.take(soon, LOOKS) {
             let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
             if let Some(renewal) = event_apart(&entry, &mut deferred, early) {
-                add(entry, renewal);
+                add(Arc::clone(&entry), renewal);
             }
+            // Taken for its earliest deadline, whichever that was.
+            entry.look_after_calls(now);
         }
     }
     for ((_, _, lease), mut left) in batches {

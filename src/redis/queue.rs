@@ -1,4 +1,4 @@
-//! The queues of waiters: for fair locks, for the write half of read-write locks, and for permits with leases.
+//! The queues of waiters: of fair locks, of writers, and of permits with leases.
 
 use std::time::{Duration, Instant};
 

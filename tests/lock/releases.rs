@@ -235,6 +235,23 @@ fn unanswered_release_is_retried_and_shutdown_needs_no_caller() {
     drop(unlocks);
 }
 
+/// A renewal due at 10 s takes along all that is due within the next second.
+#[test]
+fn unanswered_release_is_retried_beside_the_renewal_of_another_lock() {
+    let clock = ThreadRuntime::paused();
+    let client = first_release_is_lost(&Local::with_runtime(clock.clone()));
+    let [renewed, lock] = ["renewed", "orders"].map(|name| client.get_lock(name).unwrap());
+    let held = ready(renewed.lock()).unwrap();
+    clock.advance(Duration::from_millis(9_500));
+    let unlocked = lock.clone();
+    let unlocks = begun(async move { unlocked.lock().await.unwrap().unlock().await });
+    clock.advance(Duration::from_millis(500));
+    clock.advance(Duration::from_millis(600));
+    assert!(held.remaining() > Duration::from_secs(25), "expected a renewal before the retry");
+    assert!(!ready(lock.is_locked()).unwrap());
+    drop(unlocks);
+}
+
 /// The shutdown is woken during the release, when the lock may still be handed on.
 #[test]
 fn shutdown_woken_during_a_release_hears_of_the_locks_end() {

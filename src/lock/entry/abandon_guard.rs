@@ -151,7 +151,7 @@ impl Entry {
     }
 
     /// Gives back the values of futures that were not polled for too long.
-    pub(in crate::lock) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
+    pub(super) fn give_back_abandoned(self: &Arc<Self>, now: Moment) {
         let Some(rare) = self.rare.get() else { return };
         let guards: Vec<_> = rare.abandon_guards.lock().iter().filter_map(Weak::upgrade).collect();
         for abandonable in guards {

@@ -79,11 +79,13 @@ impl Entry {
     }
 
     /// Called by the watchdog for a handle's entry.
-    pub(in crate::lock) fn ask_at_earliest_end(&self, now: Moment) {
+    pub(super) fn ask_at_earliest_end(self: &Arc<Self>, now: Moment) {
         let Some(rare) = self.rare.get() else { return };
-        if rare.places.earliest_end.lock().take_if(|at| *at <= now).is_none() {
-            return;
+        let Some(end) = *rare.places.earliest_end.lock() else { return };
+        if now < end {
+            return self.schedule(end);
         }
+        *rare.places.earliest_end.lock() = None;
         let has_place = |entry: &Arc<Self>| {
             let acquisition = entry.acquisition.as_ref();
             acquisition.is_some_and(|it| matches!(*it.place.lock(), Some(Place::Taken { .. })))

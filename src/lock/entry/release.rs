@@ -144,7 +144,7 @@ impl Entry {
         self.rare.get().is_some_and(|rare| !rare.unreleased.lock().is_empty())
     }
 
-    pub(in crate::lock) fn repeat_releases(self: &Arc<Self>) {
+    pub(super) fn repeat_releases(self: &Arc<Self>) {
         let Some(rare) = self.rare.get() else { return };
         let unreleased = mem::take(&mut *rare.unreleased.lock());
         unreleased.into_iter().for_each(|pending_release| self.release_in_background(pending_release));
