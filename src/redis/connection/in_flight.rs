@@ -124,8 +124,8 @@ impl InFlight {
         entered.await
     }
 
-    /// Takes a seat for a command over `connection`, to which `self` belongs. `patience`: longest time without
-    /// any reply.
+    /// Takes a seat for a command over `connection`, to which `self` belongs. `patience`: longest time
+    /// without any reply.
     pub(super) fn take(
         &self,
         connection: &MultiplexedConnection,

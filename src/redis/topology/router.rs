@@ -1,5 +1,5 @@
-//! [`Topology`]: the contract for finding the connection of a key or a channel; and [`Router`]: sends a command
-//! to its key's node, and retries where and while a retry can help.
+//! [`Topology`]: the contract for finding the connection of a key or a channel; and [`Router`]: sends a
+//! command to its key's node, and retries where and while a retry can help.
 
 use std::pin::pin;
 use std::sync::Arc;
