@@ -299,23 +299,42 @@ fn grown_tenure_obeys_the_rules_after_a_heard_release() {
 #[test]
 fn grown_tenure_obeys_the_rules_beside_another_process() {
     const TENURE: Duration = Duration::from_millis(30);
-    for finds_it_held in [false, true] {
+    // The other process has the lock when the first, the second, or no queue head asks.
+    for found_held in [Some(1), Some(2), None] {
         let (entry, now) = idle();
+        let ask = |head: &HeadTicket, number| {
+            if found_held == Some(number) {
+                let attempt = entry.attempt(head, number, now, LEASE).expect("the queue head may ask");
+                let held = Answer::Held { kept: None };
+                let _ = with(|effects| entry.answered(head, attempt, held, now, effects));
+            }
+            granted(&entry, head, number, 0, now)
+        };
         let head = head_of(&entry, &Request::new(1), now);
-        let grant = granted(&entry, &head, 1, 0, now);
+        let grant = ask(&head, 1);
         let ticket = queued(&entry, &Request::new(2), now);
         assert_eq!(with(|effects| entry.leave(grant, now + TENURE, effects)).0, Ok(None));
         drop(effects_of(|effects| entry.appoint_next(0, now, effects)));
-        let head = appointed(&entry, &ticket, now);
-        if finds_it_held {
-            let attempt = entry.attempt(&head, 2, now, LEASE).expect("the queue head may ask");
-            let _ = with(|effects| entry.answered(&head, attempt, Answer::Held { kept: None }, now, effects));
-        }
-        let grant = granted(&entry, &head, 2, 0, now);
+        let grant = ask(&appointed(&entry, &ticket, now), 2);
         let _ticket = queued(&entry, &Request::new(3), now);
         let (_, effects) = with(|effects| entry.leave(grant, now + TENURE, effects));
-        assert_eq!(released(&effects).is_some(), finds_it_held);
+        assert_eq!(released(&effects).is_some(), found_held.is_some(), "{found_held:?}");
     }
+}
+
+#[test]
+fn tenure_goes_on_with_a_lease_that_is_asked_for_anew() {
+    let tenure = LEASE / 2;
+    let rules = Rules { policy: Policy::Exclusive { tenure }, ..Rules::default() };
+    let (entry, now) = (LockEntry::new(rules), Moment::from(Instant::now()));
+    let grant = granted(&entry, &head_of(&entry, &Request::new(1), now), 1, 0, now);
+    let ticket = queued(&entry, &Request::new(2).fenced(), now);
+    let later = now + tenure / 2;
+    assert_eq!(with(|effects| entry.leave(grant, later, effects)).0, Ok(None));
+    let grant = granted(&entry, &appointed(&entry, &ticket, later), 2, 1, later);
+    let _ticket = queued(&entry, &Request::new(3), later);
+    let (_, effects) = with(|effects| entry.leave(grant, now + tenure, effects));
+    assert!(released(&effects).is_some(), "expected the end of the tenure of the first hold");
 }
 
 /// The answer came after its lease's end. An earlier, unanswered attempt may lease the lock for longer.
