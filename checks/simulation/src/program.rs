@@ -414,7 +414,7 @@ impl Program {
         program
     }
 
-    /// Returns the clients that share the process of this one, which is among them.
+    /// Returns the clients of the process of `client`, itself among them.
     pub(crate) fn clients_beside(&self, client: usize) -> Range<usize> {
         let first = (0..=client).rev().find(|at| !self.processes[*at].is_beside).unwrap_or(0);
         let after = self.processes[client + 1..].iter().take_while(|plan| plan.is_beside).count();

@@ -349,8 +349,7 @@ impl<S: Store> Run<S> {
                 let process = scene.members[member].process.clone();
                 let until = self.world.now() + lasts;
                 process.suspend_until(until);
-                let its = |member: &&mut Member| member.process.index() == process.index();
-                for member in scene.members.iter_mut().filter(its) {
+                for member in scene.members.iter_mut().filter(|member| member.is_in(&process)) {
                     member.stood_still_until = member.stood_still_until.max(until);
                 }
             }
@@ -364,8 +363,7 @@ impl<S: Store> Run<S> {
         self.executor.bury();
         let mut scene = self.stage.scene();
         let members = 0..scene.members.len();
-        let dead: Vec<usize> =
-            members.filter(|at| scene.members[*at].process.index() == process.index()).collect();
+        let dead: Vec<usize> = members.filter(|at| scene.members[*at].is_in(&process)).collect();
         for member in dead {
             scene.bury(member);
             scene.events.push(Event::Killed(member));

@@ -64,6 +64,10 @@ impl Member {
     pub(crate) fn owner(&self, number: usize) -> Owner {
         self.owners[number % self.owners.len()]
     }
+
+    pub(crate) fn is_in(&self, process: &Process) -> bool {
+        self.process.index() == process.index()
+    }
 }
 
 pub(crate) struct Hold {

@@ -122,7 +122,7 @@ fn is_alone<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     is_calm(view)
         && !tries
         // The store counts the commands of a process.
-        && view.scene.members.iter().filter(|it| it.process.index() == member.process.index()).count() == 1
+        && view.scene.members.iter().filter(|it| it.is_in(&member.process)).count() == 1
         && !view.calls_of(call.member).any(sends)
         && member.client.as_ref().is_some_and(|client| client.metrics().releases_pending == 0)
 }

@@ -111,6 +111,5 @@ impl<S: Store> Judge<S> for Tenure {
 
 /// True if the members are in different processes. A release is not counted as heard in its own process.
 fn is_elsewhere<S: Store>(view: &View<'_, S>, one: usize, other: usize) -> bool {
-    let process = |member: usize| view.scene.members[member].process.index();
-    process(one) != process(other)
+    !view.scene.members[one].is_in(&view.scene.members[other].process)
 }
