@@ -215,7 +215,9 @@ impl Store {
         let holders = match (queued, mode) {
             (None, Mode::Plain | Mode::Fair) => Vec::new(),
             (Some(queued), Mode::Plain | Mode::Fair) => queued.holders(mode, now),
-            (Some(queued), _) if state.kind == LockKind::ReadWrite => return Ok(queued.holders(mode, now)),
+            (Some(queued), Mode::Write | Mode::Read) if state.kind == LockKind::ReadWrite => {
+                return Ok(queued.holders(mode, now));
+            }
             (Some(queued), Mode::Permits) if state.kind == LockKind::Semaphore => {
                 return Ok(queued.holders(mode, now).into_iter().map(|it| it.mode(mode)).collect());
             }

@@ -106,7 +106,9 @@ pub(crate) async fn bad_requests_are_refused_before_anything_is_sent(client: &Lo
         }
     }
     permit.release().await.unwrap();
-    for (lock, kind) in locks.iter().zip([LockKind::Plain, LockKind::Fair]) {
+    let locks = locks.iter().chain([both.read(), both.write()]);
+    let kinds = [LockKind::Plain, LockKind::Fair, LockKind::ReadWrite, LockKind::ReadWrite];
+    for (lock, kind) in locks.zip(kinds) {
         let guard = lock.lock().await.unwrap();
         match (jobs.try_acquire().await, jobs.usage().await, jobs.force_release().await) {
             (

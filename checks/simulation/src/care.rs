@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::program::{Care, WakerKind};
 use crate::stage::Stage;
 use crate::store::Store;
-use crate::world::{Sleep, WakerPanic, World};
+use crate::world::{Process, Sleep, WakerPanic};
 
 pub(crate) enum Ended<T> {
     Ready(T),
@@ -60,7 +60,8 @@ impl<S: Store, F: Future> Cared<S, F> {
             }
         }
         let Some(future) = &mut self.future else { return Poll::Pending };
-        let waker = waker(&self.stage.world, self.care.waker, self.callback.as_ref(), context.waker());
+        let process = || self.stage.scene().members[self.by.0].process.clone();
+        let waker = waker(process, self.care.waker, self.callback.as_ref(), context.waker());
         let polled =
             catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match polled {
@@ -101,19 +102,24 @@ impl<S: Store, F: Future> Cared<S, F> {
     }
 }
 
-fn waker(world: &World, kind: WakerKind, callback: Option<&Callback>, task: &Waker) -> Waker {
+fn waker(
+    process: impl FnOnce() -> Process,
+    kind: WakerKind,
+    callback: Option<&Callback>,
+    task: &Waker,
+) -> Waker {
     match (kind, callback) {
         (WakerKind::Plain, _) => task.clone(),
         (kind, callback) => {
             let callback = callback.filter(|_| kind != WakerKind::Panics).cloned();
-            Waker::from(Arc::new(Hostile { world: world.clone(), task: task.clone(), callback }))
+            Waker::from(Arc::new(Hostile { process: process(), task: task.clone(), callback }))
         }
     }
 }
 
-/// Wakes its task, and then calls back or panics.
+/// Wakes its task, and then calls back or panics, unless the process is dead or suspended.
 struct Hostile {
-    world: World,
+    process: Process,
     task: Waker,
     callback: Option<Callback>,
 }
@@ -125,7 +131,7 @@ impl Wake for Hostile {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.task.wake_by_ref();
-        if self.world.is_over() {
+        if self.process.world().is_over() || !self.process.runs() {
             return;
         }
         match &self.callback {

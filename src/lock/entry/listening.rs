@@ -96,13 +96,16 @@ impl Listening {
         self.expected.get().map_or(0, |expected| expected.granted())
     }
 
-    pub(in crate::lock) async fn granted_next(&self) {
+    /// Waits for the next grant, however often the one before is repeated.
+    pub(in crate::lock) async fn granted_next(&self) -> Notification<'_> {
+        let Some(expected) = self.expected.get() else { return pending().await };
         let before = self.granted();
-        while self.granted() == before {
-            match self.expected.get() {
-                Some(expected) => expected.latch().wait().await.consume_spurious(),
-                None => pending().await,
+        loop {
+            let notified = expected.latch().wait().await;
+            if self.granted() != before {
+                return notified;
             }
+            notified.consume_spurious();
         }
     }
 

@@ -10,7 +10,7 @@ use super::Judge;
 use super::calm::{is_calm, waited_for};
 use super::words::words;
 use crate::program::{How, LockSide, Op, Question, WakerKind};
-use crate::stage::{Call, Event, Hold, Member, Phase, View};
+use crate::stage::{Call, Event, Hold, Phase, View};
 use crate::store::Store;
 use crate::world::{MS, Nanos, SECOND};
 
@@ -22,8 +22,8 @@ pub(crate) struct Economy {
     /// Calls alone in their client, with the number of commands that the client had sent before.
     alone: BTreeMap<(usize, usize), u64>,
     looked: Nanos,
-    /// For each member, true if no earlier work was under way at the last look.
-    was_idle: Vec<bool>,
+    /// For each member without work under way at the last look, the number of commands sent until then.
+    idle: Vec<Option<u64>>,
     /// For each member, the time when a call last waited, or a hold last ended. For a second afterwards, the
     /// client may ask the store once more.
     unsettled: BTreeMap<usize, Nanos>,
@@ -40,8 +40,9 @@ impl<S: Store> Judge<S> for Economy {
         if !is_calm(view) {
             return None;
         }
-        let is_idle = |member: &Member| view.store.is_idle(&member.process);
-        self.was_idle = view.scene.members.iter().map(is_idle).collect();
+        let is_idle = |at: &usize| view.store.is_idle(&view.scene.members[*at].process);
+        let members = 0..view.scene.members.len();
+        self.idle = members.map(|at| Some(at).filter(is_idle).map(|at| sent(view, at))).collect();
         if time > 0 {
             for hold in view.scene.holds.values() {
                 *self.renewals.entry(hold.member).or_default() += time as f64 * pace(view, hold);
@@ -60,8 +61,9 @@ impl<S: Store> Judge<S> for Economy {
             Event::Called(call) => {
                 *self.renewals.entry(call.member).or_default() += 2.0;
                 self.alone.retain(|by, _| by.0 != call.member);
-                if self.was_idle.get(call.member) == Some(&true) && is_alone(view, call) {
-                    self.alone.insert((call.member, call.task), sent(view, call.member));
+                let before = self.idle.get(call.member).copied().flatten();
+                if let Some(before) = before.filter(|_| is_alone(view, call)) {
+                    self.alone.insert((call.member, call.task), before);
                 }
                 None
             }

@@ -144,7 +144,8 @@ impl Wait<'_, '_> {
             return false;
         }
         if entry.mode.is_queued() {
-            entry.context.until(at, pin!(self.listening.granted_next())).await;
+            let granted = entry.context.until(at, pin!(self.listening.granted_next())).await;
+            self.notified = granted.or(self.notified.take());
         } else {
             entry.context.until(at, pending::<()>()).await;
         }
