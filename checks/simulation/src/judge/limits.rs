@@ -13,6 +13,9 @@ use crate::task::{MOMENT, command_limit, operation_words};
 use crate::time;
 use crate::world::Nanos;
 
+/// Latencies of dialling a connection: four commands and their answers.
+const DIAL: u64 = 8;
+
 #[derive(Default)]
 pub(crate) struct Limits;
 
@@ -32,14 +35,14 @@ impl<S: Store> Judge<S> for Limits {
     }
 }
 
-/// Limit on a call that does not wait, without faults or stalls: the call may share the answer to another
-/// call, which has to be polled.
+/// Limit on a call that does not wait, without faults or stalls: the call may dial a connection first, and
+/// share the answer to another call, which has to be polled.
 fn at_once<S: Store>(view: &View<'_, S>, call: &Call) -> Option<Nanos> {
     let tries = matches!(call.op, Op::Acquire { how: How::Try | How::TryFor { wait: 0, .. }, .. });
     let plan = &view.program.processes[view.scene.members[call.member].plan];
     let stalls = |op: &Op| op.care().is_some_and(|care| care.stall.is_some());
     (tries && is_calm(view) && !plan.tasks.iter().flatten().any(stalls))
-        .then(|| call.began + hand_off(view.program))
+        .then(|| call.began + hand_off(view.program) + DIAL * view.program.network.latency)
 }
 
 fn is_late<S: Store>(view: &View<'_, S>, call: &Call) -> bool {

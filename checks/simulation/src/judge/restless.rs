@@ -54,7 +54,12 @@ impl<S: Store> Judge<S> for Restless {
 
 /// Number of messages by strangers that may have arrived since.
 fn messages_of_strangers<S: Store>(view: &View<'_, S>, since: Nanos) -> u64 {
-    let under_way = view.program.network.latency + view.program.network.late_by;
+    let silences = view.program.incidents.iter().map(|incident| match incident.what {
+        Trouble::Harm(Harm::Silence { lasts, .. }) => lasts,
+        _ => 0,
+    });
+    let network = &view.program.network;
+    let under_way = network.latency + network.late_by + silences.max().unwrap_or(0);
     let storms = view.program.incidents.iter().filter_map(|incident| match incident.what {
         Trouble::Harm(Harm::Storm { messages, .. }) if incident.at + under_way >= since => Some(messages),
         _ => None,
