@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use latchwork::backend::{Backend, Mode};
+use latchwork::backend::{self, Backend, Mode};
 use latchwork::{LockKind, LockOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::time;
-use crate::world::{Nanos, Process, World};
+use crate::world::{Nanos, Process, SECOND, World};
 
 pub(crate) mod local;
 mod model;
@@ -16,6 +16,9 @@ pub(crate) mod twin;
 
 pub(crate) use self::model::Model;
 pub(crate) use self::redis::SimulatedRedis;
+
+/// Limit on the arrival of bytes from a link closed by its client; the lock counts on no more than this.
+pub(crate) const LATEST_RUN: Nanos = backend::LATEST_RUN.as_secs() * SECOND;
 
 pub(crate) trait Store: Sized + Send + Sync + 'static {
     /// True if processes share only the store and the network: each can be killed, and has a clock.

@@ -153,7 +153,9 @@ fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos 
         true if !is_calm(view) => 2 * command_limit(view.program),
         _ => hand_off(view.program),
     };
-    TOLERATED + early + answered + 2 * (1 + stalled) * plan.options.unpolled_limit()
+    // No release is repeated for renewals that may come late.
+    let late = if view.program.network.late > 0 { view.program.network.late_by } else { 0 };
+    TOLERATED + early + answered + late + 2 * (1 + stalled) * plan.options.unpolled_limit()
 }
 
 /// True if the member is dead or suspended, or has commands or releases under way.

@@ -7,7 +7,7 @@ use super::{
     Care, How, Incident, LockSide, Op, Options, Permits, Plan, Program, Question, Stall, Trouble, WakerKind,
     Which,
 };
-use crate::store::{Harm, Network};
+use crate::store::{Harm, LATEST_RUN, Network};
 use crate::world::{MS, Nanos, SECOND, US};
 
 /// The choices of a program. Shares are weights.
@@ -510,7 +510,7 @@ fn network(rng: &mut Rng, latency: Nanos, end: Nanos) -> Network {
     let rate = |rng: &mut Rng| if rng.u32(..5) < 2 { pick(rng, &[5, 20, 60, 150]) } else { 0 };
     Network {
         late: rate(rng),
-        late_by: pick(rng, &[500 * MS, 3 * SECOND, 20 * SECOND, 180 * SECOND]),
+        late_by: pick(rng, &[500 * MS, 3 * SECOND, 20 * SECOND, LATEST_RUN]),
         requests_lost: rate(rng),
         replies_lost: rate(rng),
         twice: rate(rng),

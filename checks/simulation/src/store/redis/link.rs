@@ -8,18 +8,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use latchwork::{LockKind, backend};
+use latchwork::LockKind;
 use tokio::io::ReadBuf;
 
-use crate::store::Network;
-use crate::world::{Nanos, Process, SECOND, Sleep, World};
+use crate::store::{LATEST_RUN, Network};
+use crate::world::{Nanos, Process, Sleep, World};
 
 use super::leases::Leases;
 use super::server::{Data, Key, Server};
 use super::way::{Parcel, Way};
-
-/// Limit on the arrival of bytes from a link closed by its client; the lock counts on no more than this.
-const LATEST_RUN: Nanos = backend::LATEST_RUN.as_secs() * SECOND;
 
 /// All links, and the server. Clones share them.
 #[derive(Clone)]
