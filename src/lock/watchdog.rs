@@ -108,32 +108,26 @@ fn look(context: &Arc<Context>, deadlines: &Deadlines<Entry>, now: Moment) {
     // Ordered, to send the commands in the same order each time.
     let mut batches: BTreeMap<(Mode, u64, Option<Duration>), Batch> = BTreeMap::new();
     let mut deferred = Deferred::new();
-    let mut add = |entry: Arc<Entry>, renewal: Renewal| {
+    let mut look_at = |entry: Arc<Entry>, event: &dyn Fn(&LockEntry, &mut Effects) -> Option<Renewal>| {
+        let renewal = event_apart(&entry, &mut deferred, event);
+        entry.look_after_calls(now);
+        let Some(renewal) = renewal else {
+            entry.let_go();
+            return false;
+        };
         let group = context.store.renewal_group(&entry.name);
         batches.entry((entry.mode, group, renewal.lease)).or_default().push((entry, renewal));
+        renewal.lease.is_some()
     };
     let mut renews = false;
     for entry in deadlines.take(now, LOOKS) {
-        let renewal = event_apart(&entry, &mut deferred, |engine, effects| engine.tick(now, effects));
-        entry.look_after_calls(now);
-        match renewal {
-            Some(renewal) => {
-                renews |= renewal.lease.is_some();
-                add(entry, renewal);
-            }
-            None => entry.let_go(),
-        }
+        renews |= look_at(entry, &|engine, effects| engine.tick(now, effects));
     }
     if renews {
         // Leases due soon go along: otherwise locks taken one after another are renewed one by one.
         let soon = now + context.rules.renewed_lease / 30;
         for entry in deadlines.take(soon, LOOKS) {
-            let early = |engine: &LockEntry, effects: &mut Effects| engine.renew_early(soon, now, effects);
-            if let Some(renewal) = event_apart(&entry, &mut deferred, early) {
-                add(Arc::clone(&entry), renewal);
-            }
-            // Taken for its earliest deadline, whichever that was.
-            entry.look_after_calls(now);
+            look_at(entry, &|engine, effects| engine.renew_early(soon, now, effects));
         }
     }
     for ((_, _, lease), mut left) in batches {

@@ -252,6 +252,33 @@ fn unanswered_release_is_retried_beside_the_renewal_of_another_lock() {
     drop(unlocks);
 }
 
+/// The look at the end of a forgotten lease goes along with a renewal, and finds nothing to renew.
+#[test]
+fn forgotten_hold_that_is_gone_keeps_no_dropped_client() {
+    let (clock, used) = (ThreadRuntime::paused(), Arc::new(()));
+    let local = Local::with_runtime(clock.clone());
+    let client = LockClient::new(over_when(&local, {
+        let used = Arc::clone(&used);
+        move |_, _| {
+            _ = &used;
+            goes()
+        }
+    }));
+    let [renewed, lock] = ["renewed", "orders"].map(|name| client.get_lock(name).unwrap());
+    let held = ready(renewed.lock()).unwrap();
+    clock.advance(Duration::from_millis(500));
+    let owner = client.owner();
+    ready(lock.owned_by(&owner).lock()).unwrap().forget();
+    assert!(ready(LockClient::new(local).get_lock("orders").unwrap().force_unlock()).unwrap());
+    assert_eq!(ready(lock.hold_count(&owner)).unwrap(), 0);
+    for _ in 0..4 {
+        clock.advance(Duration::from_secs(10));
+    }
+    drop((held, renewed, lock, client));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(Arc::strong_count(&used), 1, "expected the client's end with its last handle");
+}
+
 /// The shutdown is woken during the release, when the lock may still be handed on.
 #[test]
 fn shutdown_woken_during_a_release_hears_of_the_locks_end() {
