@@ -883,7 +883,7 @@ fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     let fourth = inner(&entry, &request(4), later);
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 1));
-    with(|effects| entry.gone(1, later, later, effects));
+    drop(with(|effects| entry.gone(1, later, later, effects)));
     let states = [&second, &third].map(|grant| entry.state_of(grant, later).map(|hold| hold.number));
     assert_eq!(states, [Err(LossReason::Gone), Ok(3)]);
 }
