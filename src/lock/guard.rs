@@ -195,8 +195,14 @@ impl Guard {
     pub async fn ensure_held(&self) -> Result<(), LockError> {
         proceed().await;
         self.entry.context.check_origin()?;
-        self.entry.verify_leases(&[self.state()?.number]).await?;
-        self.state().map(|_| ())
+        loop {
+            let number = self.state()?.number;
+            self.entry.verify_leases(&[number]).await?;
+            // Meanwhile the lease may have ended, or a shared hold may have moved to another lease.
+            if self.state()?.number == number {
+                return Ok(());
+            }
+        }
     }
 
     /// Makes the lease last for at least `lease` from now. Never shortens a lease.

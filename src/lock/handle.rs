@@ -398,13 +398,18 @@ impl Lock {
             return Ok(0);
         }
         proceed().await;
-        let holds = || self.entry.engine.holds_of(owner.number, self.entry.now());
-        let leases: Vec<u64> = holds().into_iter().map(|(number, _)| number).collect();
-        if !leases.is_empty() {
-            self.entry.verify_leases(&leases).await?;
+        // Readers may move to another lease meanwhile, which then has to be verified, too.
+        let mut verified = Vec::new();
+        loop {
+            let holds = self.entry.engine.holds_of(owner.number, self.entry.now());
+            let numbers = holds.iter().map(|(number, _)| *number);
+            let unverified: Vec<u64> = numbers.filter(|number| !verified.contains(number)).collect();
+            if unverified.is_empty() {
+                return Ok(holds.into_iter().map(|(_, count)| u64::from(count)).sum());
+            }
+            self.entry.verify_leases(&unverified).await?;
+            verified.extend(unverified);
         }
-        // A lease begun meanwhile is an answer of the store's, too.
-        Ok(holds().into_iter().map(|(_, count)| u64::from(count)).sum())
     }
 
     /// Returns the lease's rest without a renewal: `None` if free, [`Duration::MAX`] if it never ends.

@@ -16,7 +16,7 @@
 //!
 //! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. Within the tenure a
 //! newcomer joins the holders. A later newcomer is a queue head, and asks for another lease, so that other
-//! processes have their turn: the hold in hand becomes a parallel hold, under its own lease.
+//! processes have their turn: the hold in hand becomes a parallel hold, and merges into the new hold.
 //!
 //! At a store with a [queue](Policy::Queued), a lease goes back when its holder leaves, and the oldest waiter
 //! becomes the queue head, which sleeps until the release's answer brings the lock or a position.
@@ -27,7 +27,7 @@
 //! |---|---|---|---|---|
 //! | `Free` | enter | `Competing` | `Competing` | `Competing` |
 //! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
-//! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held` |
+//! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are merged |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
 //! | | abandoned, superseded, evicted | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
@@ -331,6 +331,19 @@ impl Hold {
         sharer.guards
     }
 
+    /// Merges a parallel hold into this hold, under this hold's lease. Newcomers do not get the other hold's
+    /// token: a writer may have got a greater token since then, and may now read, too.
+    fn take_in(&mut self, mut other: Self) {
+        let (renewed, token) = (self.renewed || other.renewed, self.token);
+        let granted = self.granted.min(other.granted);
+        // Moves the smaller of both: there may be thousands of sharers.
+        if other.owner_holds.len() > self.owner_holds.len() {
+            std::mem::swap(self, &mut other);
+        }
+        other.owner_holds.into_each(|serial, sharer| self.add(serial, sharer));
+        (self.renewed, self.token, self.granted) = (renewed, token, granted);
+    }
+
     #[inline]
     fn drop_guard(&mut self, grant: &Grant) {
         let Some(sharer) = self.owner_holds.get_mut(grant.serial) else { return };
@@ -624,6 +637,16 @@ impl Ownership {
             && let Phase::Held(hold, lease) = self.take_phase()
         {
             self.parallel.push((hold, lease));
+        }
+    }
+
+    /// Merges parallel holds into the hold in hand, except those whose leases last longer.
+    fn merge_parallel(&mut self, effects: &mut Effects) {
+        let Phase::Held(hold, lease) = &mut self.phase else { return };
+        let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
+        for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
+            hold.take_in(theirs);
+            effects.release(their_lease.record.to_release(false), None);
         }
     }
 

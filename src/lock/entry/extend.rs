@@ -19,7 +19,7 @@ impl Entry {
         grant: &Grant,
         extension: Extension,
     ) -> Result<Option<u64>, LockError> {
-        let mut is_repeated = false;
+        let (mut extension, mut is_repeated) = (extension, false);
         loop {
             let mut extended = Ok(None);
             if extension.fenced {
@@ -32,6 +32,8 @@ impl Entry {
             }
             let Err(LockError::Lost { .. }) = extended else { return extended };
             match self.engine.state_of(grant, self.now()) {
+                // A shared hold may have moved to another lease meanwhile.
+                Ok(hold) if hold.number != extension.number => extension.number = hold.number,
                 // A token command that was sent after this one has begun the lease anew.
                 Ok(_) if !is_repeated => is_repeated = true,
                 Ok(_) => return extended,

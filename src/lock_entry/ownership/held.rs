@@ -161,6 +161,9 @@ impl Ownership {
     ) -> Grant {
         let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
+        if !self.parallel.is_empty() {
+            self.merge_parallel(effects);
+        }
         self.admit(lease, now, effects);
         self.plan_next_look(now, effects);
         grant

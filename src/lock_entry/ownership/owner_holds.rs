@@ -178,6 +178,10 @@ impl OwnerHolds {
         self.first.is_none() && self.more.as_ref().is_none_or(|more| more.by_serial.is_empty())
     }
 
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.by_serial.len())
+    }
+
     #[inline]
     pub(super) fn has(&self, serial: u64) -> bool {
         self.get(serial).is_some()
