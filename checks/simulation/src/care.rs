@@ -25,6 +25,7 @@ struct Cared<S: Store, F> {
     stage: Stage<S>,
     /// Member and task.
     by: (usize, usize),
+    process: Process,
     care: Care,
     callback: Option<Callback>,
     future: Option<Pin<Box<F>>>,
@@ -43,8 +44,10 @@ pub(crate) async fn cared<S: Store, F: Future>(
     future: F,
 ) -> Ended<F::Output> {
     let limit = care.limit.map(|limit| Box::pin(stage.world.sleep(limit)));
+    let process = stage.scene().members[by.0].process.clone();
     let (stage, care, future) = (stage.clone(), care.clone(), Some(Box::pin(future)));
-    let mut cared = Cared { stage, by, care, callback, future, polls: 0, nap: None, drops: false, limit };
+    let mut cared =
+        Cared { stage, by, process, care, callback, future, polls: 0, nap: None, drops: false, limit };
     poll_fn(move |context| cared.poll(context)).await
 }
 
@@ -60,8 +63,7 @@ impl<S: Store, F: Future> Cared<S, F> {
             }
         }
         let Some(future) = &mut self.future else { return Poll::Pending };
-        let process = || self.stage.scene().members[self.by.0].process.clone();
-        let waker = waker(process, self.care.waker, self.callback.as_ref(), context.waker());
+        let waker = waker(&self.process, self.care.waker, self.callback.as_ref(), context.waker());
         let polled =
             catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         match polled {
@@ -102,17 +104,12 @@ impl<S: Store, F: Future> Cared<S, F> {
     }
 }
 
-fn waker(
-    process: impl FnOnce() -> Process,
-    kind: WakerKind,
-    callback: Option<&Callback>,
-    task: &Waker,
-) -> Waker {
+fn waker(process: &Process, kind: WakerKind, callback: Option<&Callback>, task: &Waker) -> Waker {
     match (kind, callback) {
         (WakerKind::Plain, _) => task.clone(),
         (kind, callback) => {
             let callback = callback.filter(|_| kind != WakerKind::Panics).cloned();
-            Waker::from(Arc::new(Hostile { process: process(), task: task.clone(), callback }))
+            Waker::from(Arc::new(Hostile { process: process.clone(), task: task.clone(), callback }))
         }
     }
 }

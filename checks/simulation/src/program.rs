@@ -80,6 +80,18 @@ pub(crate) struct Incident {
     pub(crate) what: Trouble,
 }
 
+impl Incident {
+    /// Returns the time when the harm is done. The effects may last longer.
+    pub(crate) fn ends(&self) -> Nanos {
+        self.at
+            + match &self.what {
+                Trouble::Suspend { lasts, .. } | Trouble::Harm(Harm::Silence { lasts, .. }) => *lasts,
+                Trouble::Kill { restarts_after, .. } => restarts_after.unwrap_or(0),
+                Trouble::Harm(_) => 0,
+            }
+    }
+}
+
 /// An incident. Processes are indices into the program's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Trouble {
@@ -423,14 +435,7 @@ impl Program {
 
     /// Returns the time when the last harm is done and network faults end. Their effects may last longer.
     pub(crate) fn faults_end(&self) -> Nanos {
-        let ends = self.incidents.iter().map(|incident| {
-            incident.at
-                + match &incident.what {
-                    Trouble::Kill { restarts_after, .. } => restarts_after.unwrap_or(0),
-                    Trouble::Harm(Harm::Silence { lasts, .. }) | Trouble::Suspend { lasts, .. } => *lasts,
-                    Trouble::Harm(_) => 0,
-                }
-        });
+        let ends = self.incidents.iter().map(Incident::ends);
         let network = if self.network.is_faulty() { self.network.faults_end } else { 0 };
         ends.max().unwrap_or(0).max(network)
     }

@@ -23,7 +23,7 @@ pub(super) fn settled_but_for<S: Store>(view: &View<'_, S>, harmless: impl Fn(&T
     let by_network = if network.is_faulty() { network.faults_end + late + FELT } else { 0 };
     let befallen = view.program.incidents.iter().filter(|incident| incident.at <= view.now);
     let befallen = befallen.filter(|incident| !harmless(&incident.what));
-    let by_harm = befallen.map(|incident| over(incident) + late + felt(incident)).max();
+    let by_harm = befallen.map(|incident| incident.ends() + late + felt(incident)).max();
     by_harm.unwrap_or(0).max(by_network)
 }
 
@@ -40,15 +40,6 @@ pub(super) fn is_calm<S: Store>(view: &View<'_, S>) -> bool {
     let is_harmless = |incident: &Incident| matches!(incident.what, Trouble::Harm(Harm::Storm { .. }));
     let mut incidents = view.program.incidents.iter().filter(|incident| !is_harmless(incident));
     !view.program.network.is_faulty() && incidents.all(|incident| incident.at > view.now)
-}
-
-fn over(incident: &Incident) -> Nanos {
-    incident.at
-        + match &incident.what {
-            Trouble::Suspend { lasts, .. } | Trouble::Harm(Harm::Silence { lasts, .. }) => *lasts,
-            Trouble::Kill { restarts_after, .. } => restarts_after.unwrap_or(0),
-            Trouble::Harm(_) => 0,
-        }
 }
 
 /// Generous time for the messages and commands of one hand-off on a network without faults.

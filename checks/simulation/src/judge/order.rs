@@ -144,14 +144,14 @@ impl Order {
     fn is_overtaken<S: Store>(&self, view: &View<'_, S>, waiter: &Call, call: &Call, lock: Which) -> bool {
         let is_one =
             waited_for(waiter) == Some(lock) && (waiter.member, waiter.task) != (call.member, call.task);
+        // Plain locks promise no order between processes.
+        if !is_one || lock.kind == LockSide::Plain && waiter.member != call.member {
+            return false;
+        }
         // In memory a name has one queue, of the kind as which the name was last taken.
         let is_other =
             |other: &Which| other.name == lock.name && other.kind.of_store() != lock.kind.of_store();
         if !S::APART && view.program.locks().iter().any(is_other) {
-            return false;
-        }
-        // Plain locks promise no order between processes.
-        if !is_one || lock.kind == LockSide::Plain && waiter.member != call.member {
             return false;
         }
         let waited = view.now - waiter.began;

@@ -3,7 +3,7 @@
 //! commands and messages.
 
 use super::Judge;
-use crate::program::Trouble;
+use crate::program::{Incident, Trouble};
 use crate::stage::{Event, View};
 use crate::store::{Harm, Store};
 use crate::world::{Nanos, SECOND};
@@ -54,10 +54,9 @@ impl<S: Store> Judge<S> for Restless {
 
 /// Number of messages by strangers that may have arrived since.
 fn messages_of_strangers<S: Store>(view: &View<'_, S>, since: Nanos) -> u64 {
-    let silences = view.program.incidents.iter().map(|incident| match incident.what {
-        Trouble::Harm(Harm::Silence { lasts, .. }) => lasts,
-        _ => 0,
-    });
+    let is_silence = |incident: &&Incident| matches!(incident.what, Trouble::Harm(Harm::Silence { .. }));
+    let silences = view.program.incidents.iter().filter(is_silence);
+    let silences = silences.map(|incident| incident.ends() - incident.at);
     let network = &view.program.network;
     let under_way = network.latency + network.late_by + silences.max().unwrap_or(0);
     let storms = view.program.incidents.iter().filter_map(|incident| match incident.what {
