@@ -105,7 +105,7 @@ pub use self::ownership::{Policy, Renewal, Rules};
 /// | a holder leaves, or extends its lease | [`leave`](Self::leave), [`leave_by_name`](Self::leave_by_name), [`forget`](Self::forget), [`prolong`](Self::prolong), [`extending`](Self::extending), [`verify_soon`](Self::verify_soon) |
 /// | the store answers an attempt | [`answered`](Self::answered), [`asks_itself`](Self::asks_itself), [`granted_by_message`](Self::granted_by_message), [`adopt`](Self::adopt) |
 /// | the store answers a release | [`appoint_next`](Self::appoint_next), [`note_receivers`](Self::note_receivers), [`forced`](Self::forced) |
-/// | the store answers for a lease | [`renewed`](Self::renewed), [`extended`](Self::extended), [`not_extended`](Self::not_extended), [`gone`](Self::gone) |
+/// | the store answers for a lease | [`renewed`](Self::renewed), [`extended`](Self::extended), [`not_extended`](Self::not_extended), [`gone`](Self::gone), [`merge`](Self::merge) |
 /// | an answer is not read, or a command may run twice | [`unread`](Self::unread), [`may_run_again`](Self::may_run_again) |
 /// | time has come | [`tick`](Self::tick), [`renew_early`](Self::renew_early), [`end_what_is_over`](Self::end_what_is_over) |
 /// | the client ends | [`close`](Self::close) |
@@ -141,8 +141,9 @@ pub use self::ownership::{Policy, Renewal, Rules};
 ///
 /// * Within the [tenure](Policy::Shared) a newcomer joins the holders, in memory. Later a newcomer is the
 ///   queue head, and asks the store under another number, so that other processes have their turn.
-/// * The store's grant to that queue head admits all waiters whose requests fit the lease. Holders move to
-///   the new lease, unless theirs lasts longer, and the client releases the earlier one.
+/// * The store's grant to that queue head admits all waiters whose requests fit the lease. Holders
+///   [move](Self::merge) to the new lease, unless theirs lasts longer, and the client releases the earlier
+///   one: first the store confirms that the earlier lease was not lost before the new one began.
 /// * Each owner has a serial of its own, leaves by itself and is lost by itself.
 /// * An owner that holds the lock re-enters at once, before all waiters.
 /// * A lease longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`: other processes
@@ -482,6 +483,19 @@ impl LockEntry {
         effects: &mut Effects,
     ) -> bool {
         self.event(effects, |ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
+    }
+
+    /// Returns the number of a [shared](Policy::Shared) lock's lease in hand, and the numbers of older leases
+    /// whose holds may be [merged](Self::merge). The client asks the store for the older leases, by a command
+    /// that prolongs none, and reports which are [gone](Self::gone).
+    pub fn older_leases(&self) -> (u64, Vec<u64>) {
+        self.inside().older_leases()
+    }
+
+    /// Reports which of the [`older_leases`](Self::older_leases) the store has, ascending; none if the store
+    /// has not answered. Their holds go on by the lease `into`.
+    pub fn merge(&self, into: u64, older: &[u64], now: Moment, effects: &mut Effects) {
+        self.event(effects, |ownership, effects| ownership.merge(into, older, now, effects));
     }
 
     /// Reports that the command for an [`Extension`] did not run, and never will.

@@ -232,6 +232,9 @@ impl Entry {
             self.engine.latch().release_all();
             self.wake_queue_heads();
         }
+        if effects.has_older_leases() {
+            self.merge_leases();
+        }
         if effects.superseded() > 0 {
             self.context.recorder.superseded.add(effects.superseded() as usize);
             self.leave_place();

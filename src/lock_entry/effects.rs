@@ -49,6 +49,7 @@ pub(super) struct More {
     pub(super) holds_lost: u32,
     pub(super) renewals_unsent: u32,
     pub(super) wakes_sleepers: bool,
+    pub(super) has_older_leases: bool,
     pub(super) superseded: u32,
     counted: bool,
 }
@@ -110,6 +111,11 @@ impl Effects {
     /// notification, or a lease has ended without a release's message.
     pub fn wakes_sleepers(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.wakes_sleepers)
+    }
+
+    /// True if the client may merge holds: see [`older_leases`](super::LockEntry::older_leases).
+    pub fn has_older_leases(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.has_older_leases)
     }
 
     /// Returns how many waiters were superseded.

@@ -16,7 +16,8 @@
 //!
 //! A [shared](Policy::Shared) lock has any number of owners at a time, by one lease. Within the tenure a
 //! newcomer joins the holders. A later newcomer is a queue head, and asks for another lease, so that other
-//! processes have their turn: the hold in hand becomes a parallel hold, and merges into the new hold.
+//! processes have their turn: the hold in hand becomes a parallel hold, and merges into the new hold once the
+//! store has confirmed both leases.
 //!
 //! At a store with a [queue](Policy::Queued), a lease goes back when its holder leaves, and the oldest waiter
 //! becomes the queue head, which sleeps until the release's answer brings the lock or a position.
@@ -27,7 +28,7 @@
 //! |---|---|---|---|---|
 //! | `Free` | enter | `Competing` | `Competing` | `Competing` |
 //! | | claimed: a call asks the store for a newcomer | `Returning` | `Returning` | `Returning` |
-//! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are merged |
+//! | `Competing` | answered: granted | `Held` | `Held`, also by a waiter that was named | `Held`; parallel holds that end earlier are to be merged |
 //! | | answered: held | `Competing` | `Competing`, with a position | `Competing` |
 //! | | abandoned, superseded, evicted | the oldest waiter competes, or `Free` | as exclusive | as exclusive |
 //! | `Held` | enter, by its owner | `Held` | `Held` | `Held` |
@@ -99,6 +100,9 @@ shared_static!(SERIALS: AtomicU64 = AtomicU64::new(0));
 
 /// Count of serials that an entry takes at once: a power of two.
 const BLOCK: u64 = 1 << 12;
+
+/// Count of leases verified by one command before their holds are merged.
+const MERGED_AT_ONCE: usize = 4096;
 
 const MAX_STEPS: u32 = 8;
 /// Largest factor by which a tenure grows while no other process waits: a later process waits for one tenure.
@@ -231,6 +235,8 @@ pub(super) struct Ownership {
     phase: Phase,
     /// Holds of a shared lock that newcomers may not join, each with a lease of its own.
     parallel: Vec<(Hold, StoreLease)>,
+    /// The client knows of parallel holds to be merged.
+    merging: bool,
     pub(super) queue: Queue,
     last_serial: u64,
     /// A competition was refused, and none since was won by its first attempt after a back-off.
@@ -441,6 +447,7 @@ impl Ownership {
             rules,
             phase: Phase::Free,
             parallel: Vec::new(),
+            merging: false,
             queue: Queue::default(),
             last_serial: 0,
             contended: false,
@@ -640,14 +647,40 @@ impl Ownership {
         }
     }
 
-    /// Merges parallel holds into the hold in hand, except those whose leases last longer.
-    fn merge_parallel(&mut self, effects: &mut Effects) {
-        let Phase::Held(hold, lease) = &mut self.phase else { return };
-        let earlier = |(_, theirs): &mut (Hold, StoreLease)| theirs.sure_until <= lease.sure_until;
-        for (theirs, their_lease) in self.parallel.extract_if(.., earlier) {
-            hold.take_in(theirs);
-            effects.release(their_lease.record.to_release(false), None);
+    /// Returns the number of the lease in hand, and those of parallel leases that end no later, ascending.
+    pub(super) fn older_leases(&self) -> (u64, Vec<u64>) {
+        let Phase::Held(_, lease) = &self.phase else { return (0, Vec::new()) };
+        let earlier = self.parallel.iter().filter(|(_, theirs)| theirs.sure_until <= lease.sure_until);
+        let mut older: Vec<u64> = earlier.map(|(_, theirs)| theirs.number()).take(MERGED_AT_ONCE).collect();
+        older.sort_unstable();
+        (lease.number(), older)
+    }
+
+    fn plan_merge(&mut self, effects: &mut Effects) {
+        if !self.merging && !self.older_leases().1.is_empty() {
+            self.merging = true;
+            effects.more().has_older_leases = true;
         }
+    }
+
+    /// Merges the holds of `older` leases into the hold by the lease `into`. The store has confirmed the
+    /// older leases by a command sent after `into` was granted: their holders have had the lock all the time.
+    pub(super) fn merge(&mut self, into: u64, older: &[u64], now: Moment, effects: &mut Effects) {
+        self.merging = false;
+        self.end_if_over(now, effects);
+        let Some(until) = self.held_by_number(into).map(|(_, lease)| lease.sure_until) else { return };
+        let is_merged = |(_, theirs): &mut (Hold, StoreLease)| {
+            theirs.sure_until <= until && older.binary_search(&theirs.number()).is_ok()
+        };
+        for (theirs, their_lease) in self.parallel.extract_if(.., is_merged).collect::<Vec<_>>() {
+            effects.release(their_lease.record.to_release(false), None);
+            let (hold, _) = self.held_by_number(into).expect("no older lease");
+            hold.take_in(theirs);
+        }
+        if !older.is_empty() {
+            self.plan_merge(effects);
+        }
+        self.plan_next_look(now, effects);
     }
 
     pub(super) fn adopt(

@@ -879,8 +879,10 @@ fn newcomer_beside_older_leases_gets_the_current_leases_token() {
     let (outcome, effects) =
         with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 2 }, later, effects));
     let Some(Turn::Granted(third, _)) = outcome else { panic!("expected the grant") };
-    let gathered = released(&effects).expect("their lease is left at the store");
-    assert_eq!((gathered.number, gathered.appoints), (1, false));
+    assert!(effects.has_older_leases() && released(&effects).is_none());
+    let (_, effects) = with(|effects| entry.merge(3, &[1], later, effects));
+    let older = released(&effects).expect("the older lease is left at the store");
+    assert_eq!((older.number, older.appoints), (1, false));
     let fourth = inner(&entry, &request(4), later);
     assert_eq!((third.token(), fourth.token()), (Some(2), Some(2)));
     assert!(entry.state_of(&second, later).is_ok_and(|hold| hold.number == 3));
@@ -916,12 +918,14 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
             "{entered:?}"
         );
     };
-    // The earlier hold merges into a new hold whose lease is not renewed either.
+    // The earlier hold is merged into a new hold whose lease is not renewed either.
     let later = now + Duration::from_secs(1);
     let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
     let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
+    assert_eq!(entry.older_leases(), (2, vec![1]));
+    let _ = with(|effects| entry.merge(2, &[1], later, effects));
     assert_eq!(entry.lease_numbers(), [2]);
     asks(2, 1, later);
     // The owner's first extension has no answer yet.

@@ -17,7 +17,7 @@ use crate::over_local::{
     Back, Command, Fate, Gate, There, Way, at_once, fails, goes, never, over, over_when,
 };
 use crate::polled::{poll, ready};
-use crate::stage::begun;
+use crate::stage::{Two, begun};
 
 const SECOND: Duration = Duration::from_secs(1);
 const WATCHDOG: u32 = 30;
@@ -349,6 +349,25 @@ fn reader_whose_lease_is_replaced_meanwhile_learns_of_its_loss() {
         way.open();
         let Poll::Ready(ensured) = poll(ensures.as_mut()) else { panic!("expected the answer of the store") };
         assert_eq!(ensured.is_err_and(|error| error.is_lost()), is_forced);
+    }
+}
+
+/// A writer has had the lock between both leases.
+#[test]
+fn reader_does_not_go_on_by_a_lease_that_begins_after_the_loss_of_its_own() {
+    for is_answered in [true, false] {
+        let unanswered = AtomicUsize::new(usize::from(!is_answered));
+        let Two { client, prices, their_prices, .. } =
+            Two::when(&Local::new(), move |way, command| match (way, command) {
+                (There, Command::Renew(..)) if unanswered.swap(0, SeqCst) == 1 => fails(Failure::Unreachable),
+                _ => goes(),
+            });
+        let held = ready(prices.read().lock()).unwrap();
+        assert!(ready(their_prices.read().force_unlock()).unwrap());
+        ready(ready(their_prices.write().lock()).unwrap().unlock()).unwrap();
+        let _longer = ready(prices.read().lock_with_lease(SECOND * 600)).unwrap();
+        assert_eq!((held.is_held(), client.metrics().leases_lost), (!is_answered, u64::from(is_answered)));
+        assert!(ready(held.ensure_held()).is_err_and(|error| error.is_lost()));
     }
 }
 

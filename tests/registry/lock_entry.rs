@@ -176,10 +176,14 @@ fn hundreds(count: usize, request: impl Fn(u64) -> Request, apart: Duration) -> 
             Turn::Head(head) => {
                 let lease = request.own_lease().unwrap_or(LEASE);
                 let attempt = entry.attempt(&head, owner, now, lease).unwrap();
-                let (verdict, _) = with(|effects| {
+                let (verdict, effects) = with(|effects| {
                     entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, now, effects)
                 });
                 assert!(matches!(verdict, Some(Turn::Granted(_, _))), "{verdict:?}");
+                if effects.has_older_leases() {
+                    let (into, older) = entry.older_leases();
+                    let _ = effects_of(|effects| entry.merge(into, &older, now, effects));
+                }
             }
             entered => panic!("{entered:?}"),
         }

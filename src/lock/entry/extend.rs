@@ -101,10 +101,23 @@ impl Entry {
         }
     }
 
+    /// Has the holds of older leases go on by the lease in hand, if the store still has those leases.
+    pub(super) fn merge_leases(self: &Arc<Self>) {
+        let entry = Arc::clone(self);
+        self.start(async move {
+            let (into, mut older) = entry.engine.older_leases();
+            // A lost lease is given up by this question, so that its holders hear of the loss.
+            if entry.verify_leases(&older).await.is_err() {
+                older.clear();
+            }
+            entry.event(|engine, effects| engine.merge(into, &older, entry.now(), effects));
+        });
+    }
+
     /// Asks the store for these leases, by a renewal that prolongs no lease, and gives up the lost leases.
     pub(in crate::lock) async fn verify_leases(self: &Arc<Self>, numbers: &[u64]) -> Result<(), LockError> {
         let (context, mut unverified, mut is_repeated) = (&self.context, numbers.to_vec(), false);
-        loop {
+        while !unverified.is_empty() {
             let sent = self.now();
             context.check_origin()?;
             let key = |number: &u64| LeaseKey { name: self.name.clone(), id: context.lease_id(*number) };
@@ -119,11 +132,9 @@ impl Entry {
                 let is_there = there.next() == Some(true);
                 !is_there && !self.gone(*number, sent) && self.engine.lease_numbers().contains(number)
             });
-            if unverified.is_empty() {
-                return Ok(());
-            }
             is_repeated = true;
         }
+        Ok(())
     }
 }
 

@@ -177,9 +177,14 @@ impl Entry {
             (next.head, named)
         });
         let ends = Release { entry: Arc::clone(self), number, pending_release, next, is_over: false };
-        let mut release = Box::pin(trace::here(ends.send()));
-        if release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.context.spawn(release);
+        self.start(ends.send());
+    }
+
+    /// Polls a task once here, for stores in memory, and leaves the rest to the background.
+    pub(super) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task = Box::pin(trace::here(task));
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.context.spawn(task);
         }
     }
 }

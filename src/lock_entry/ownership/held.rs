@@ -162,7 +162,7 @@ impl Ownership {
         let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
         if !self.parallel.is_empty() {
-            self.merge_parallel(effects);
+            self.plan_merge(effects);
         }
         self.admit(lease, now, effects);
         self.plan_next_look(now, effects);

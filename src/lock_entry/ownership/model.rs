@@ -73,6 +73,14 @@ impl From<PendingRelease> for Release {
     }
 }
 
+/// A question for older leases, run and not yet answered.
+struct OlderLeases {
+    sent: Moment,
+    into: u64,
+    there: Vec<u64>,
+    gone: Vec<u64>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct SentCommand {
     number: u64,
@@ -128,6 +136,10 @@ enum Event {
     /// The time of a lease passes; the client looks only at its end.
     LeaseOver,
     Renewed,
+    /// The client asks the store for leases older than the lease in hand.
+    AskForOlder,
+    Merge,
+    MergeUnanswered,
     TheyAcquire,
     TheyQueue,
     TheyRelease,
@@ -165,6 +177,8 @@ struct World {
     renewed_since: BTreeMap<u64, Moment>,
     /// Renewals on their way, each with its send time and the store's answer.
     renewals: Vec<(Renewal, Moment, bool)>,
+    has_older_leases: bool,
+    older: Option<OlderLeases>,
     unsettled: Vec<u64>,
     /// End of a number's position, by the store's last answer.
     kept: HashMap<u64, Moment>,
@@ -215,6 +229,8 @@ impl World {
             forgotten: Vec::new(),
             renewed_since: BTreeMap::new(),
             renewals: Vec::new(),
+            has_older_leases: false,
+            older: None,
             unsettled: Vec::new(),
             kept: HashMap::new(),
             silently_ended: Vec::new(),
@@ -291,6 +307,11 @@ impl World {
         if !self.renewals.is_empty() {
             events.push(Event::Renewed);
         }
+        match (&self.older, self.has_older_leases) {
+            (Some(_), _) => events.extend([Event::Merge, Event::MergeUnanswered]),
+            (None, true) => events.push(Event::AskForOlder),
+            (None, false) => {}
+        }
         if self.store.has_told() {
             events.push(Event::Hear);
         }
@@ -335,6 +356,7 @@ impl World {
         }
         self.disturbed |= effects.superseded() > 0;
         self.handed_off += u64::from(effects.handed_off);
+        self.has_older_leases |= effects.has_older_leases();
         if effects.look_at != Moment::NEVER {
             self.looks.push(effects.look_at);
         }
@@ -500,6 +522,23 @@ impl World {
             Event::Renewed => {
                 let (renewal, sent, held) = self.renewals.remove(0);
                 self.event(|engine, now, effects| engine.renewed(renewal, Some(held), sent, now, effects));
+            }
+            Event::AskForOlder => {
+                self.has_older_leases = false;
+                let (into, older) = self.engine.older_leases();
+                let (there, gone) = older.into_iter().partition(|number| self.store.holds(*number, self.now));
+                self.older = Some(OlderLeases { sent: self.now, into, there, gone });
+            }
+            Event::Merge => {
+                let OlderLeases { sent, into, there, gone } = self.older.take().expect("asked before");
+                for number in gone {
+                    self.event(|engine, now, effects| engine.gone(number, sent, now, effects));
+                }
+                self.event(|engine, now, effects| engine.merge(into, &there, now, effects));
+            }
+            Event::MergeUnanswered => {
+                let into = self.older.take().expect("asked before").into;
+                self.event(|engine, now, effects| engine.merge(into, &[], now, effects));
             }
             Event::TheyAcquire => _ = self.store.acquire(THEIRS, LEASE * 3, 0, self.now, self.now),
             Event::TheyQueue if self.store.is_shared() => self.store.writer_waits(self.now),
@@ -939,6 +978,13 @@ impl World {
             assert!(
                 before.is_none_or(|(before, _)| before <= hold.ends),
                 "expected no hold with a shorter lease than before"
+            );
+            let goes_on_unharmed = |(_, number)| {
+                !self.store.was_forced(number) || self.store.was_forced(hold.number) || number == hold.number
+            };
+            assert!(
+                before.is_none_or(goes_on_unharmed),
+                "expected a loss, and not another lease for the holder"
             );
             self.believed[actor] = Some((hold.ends, hold.number));
             assert!(
@@ -1383,6 +1429,14 @@ fn late_commands() {
     // Only at this store the next owner goes on by the lease in hand.
     let cast = [mine, mine.fenced(), Request::new(2).fenced(), Request::new(3).fenced()];
     assert!(late(&cast, StoreKind::Plain, TOKEN_OF_THE_HOLD_BEFORE, 4, true) > many(500));
+    // Only by an extension an older lease outlasts the lease in hand after the question.
+    let asked = [by_two_leases(&[]), vec![Event::AskForOlder]].concat();
+    assert!(late(&[Request::new(1), Request::new(2)], StoreKind::Shared, &asked, 4, false) > many(500));
+}
+
+/// Two actors share the lock, each by a lease of its own. `between`: events between both grants.
+fn by_two_leases(between: &[Event]) -> Vec<Event> {
+    [ASIDE, between, &[Event::Ask(1), Event::Answer(1)]].concat()
 }
 
 fn model() {
@@ -1407,6 +1461,8 @@ fn model() {
         (vec![simple, other, fenced], ASIDE, 4),
         (vec![simple, short], ASIDE, 5),
         (vec![simple, short, simple.shared_owner()], ASIDE, 4),
+        (vec![simple, other], &by_two_leases(&[]), 5),
+        (vec![simple, other], &by_two_leases(&[Event::Force]), 4),
     ] {
         assert!(explore(&cast, StoreKind::Shared, prelude, depth) > many(1000));
     }

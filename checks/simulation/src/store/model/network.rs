@@ -303,7 +303,11 @@ impl Shared {
             link.last_arrival = arrives;
         }
         *link.under_way_of(role) += 1;
-        link.awaited.retain(|answer| answer.strong_count() > 0);
+        // Only when full: a slow network has ten thousand commands under way.
+        if link.awaited.len() == link.awaited.capacity() {
+            link.awaited.retain(|answer| answer.strong_count() > 0);
+            link.awaited.reserve(link.awaited.len() + 1);
+        }
         let weak: Weak<Answer<T>> = Arc::downgrade(answer);
         link.awaited.push(weak);
         let cuts = link.cuts;
