@@ -276,8 +276,6 @@ struct Hold {
     unclaimed: u32,
     watched: u32,
     guards: u32,
-    /// The hold began with a sharer whose lease is renewed, or was joined by one.
-    renewed: bool,
     token: Option<u64>,
     /// Lower bound on the earliest [`Sharer::due`], maybe too early.
     limit: Moment,
@@ -299,7 +297,6 @@ impl Hold {
             unclaimed: 0,
             watched: 0,
             guards: 0,
-            renewed: false,
             token: None,
             limit: Moment::NEVER,
             granted: Moment::NEVER,
@@ -312,7 +309,6 @@ impl Hold {
             unclaimed: sharer.unclaimed,
             watched: sharer.watched,
             guards: sharer.guards,
-            renewed: sharer.watched > 0,
             token,
             limit: sharer.due(),
             granted: now,
@@ -340,14 +336,14 @@ impl Hold {
     /// Merges a parallel hold into this hold, under this hold's lease. Newcomers do not get the other hold's
     /// token: a writer may have got a greater token since then, and may now read, too.
     fn take_in(&mut self, mut other: Self) {
-        let (renewed, token) = (self.renewed || other.renewed, self.token);
+        let token = self.token;
         let granted = self.granted.min(other.granted);
         // Moves the smaller of both: there may be thousands of sharers.
         if other.owner_holds.len() > self.owner_holds.len() {
             std::mem::swap(self, &mut other);
         }
         other.owner_holds.into_each(|serial, sharer| self.add(serial, sharer));
-        (self.renewed, self.token, self.granted) = (renewed, token, granted);
+        (self.token, self.granted) = (token, granted);
     }
 
     #[inline]
@@ -607,7 +603,7 @@ impl Ownership {
 
     /// Adds one more hold of a holder, or an owner to the hold in hand: a guard if `claimed`, else a grant.
     fn join_hold(&mut self, request: &Request, claimed: bool, now: Moment) -> (Grant, Option<Extension>) {
-        let (renewed_lease, max_hold) = (self.rules.renewed_lease, self.rules.max_hold);
+        let (renewed_lease, third, max_hold) = (self.rules.renewed_lease, self.third, self.rules.max_hold);
         let its = |hold: &Hold| hold.owner_holds.of_owner(request.owner).map(|(serial, _)| serial);
         let its = self.held().find_map(|(hold, _)| its(hold));
         let serial = its.unwrap_or_else(|| self.next_serial());
@@ -629,12 +625,10 @@ impl Ownership {
         }
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number();
-        // A newcomer fits the lease; a lease that is renewed anyway need not be long from the start.
-        let renewed = watched && hold.renewed;
-        let suffices = its.is_none() || renewed || wanted <= lease.left(now);
+        // A newcomer fits the lease; a lease to be renewed in time need not be long from the start.
+        let suffices = its.is_none() || watched && lease.left(now) > third || wanted <= lease.left(now);
         let fenced = request.fenced && token.is_none();
         let extension = (fenced || !suffices).then_some(Extension { number, lease: wanted, fenced });
-        hold.renewed |= watched && its.is_none();
         (grant, extension)
     }
 

@@ -904,11 +904,11 @@ fn release_of_a_lease_beside_the_one_in_hand_is_no_waiters_turn() {
 
 /// The lease is not renewed yet, and may end soon.
 #[test]
-fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
+fn hold_to_be_renewed_asks_for_more_if_the_lease_may_end_before_its_renewal() {
     let (entry, now) = readers();
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
-    let head = head_of(&entry, &own(1, LEASE / 2), now);
-    let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
+    let head = head_of(&entry, &own(1, LEASE / 3), now);
+    let _first = granted_for(LEASE / 3, &entry, &head, 1, 0, now);
     let asks = |number, owner, now| {
         let entered =
             with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), now, effects)).0;
@@ -920,10 +920,10 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     };
     // The earlier hold is merged into a new hold whose lease is not renewed either.
     let later = now + Duration::from_secs(1);
-    let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 2), noop(), later, effects)).0 else {
+    let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 3), noop(), later, effects)).0 else {
         panic!("the tenure is not over")
     };
-    let _second = granted_for(LEASE / 2, &entry, &head, 2, 0, later);
+    let _second = granted_for(LEASE / 3, &entry, &head, 2, 0, later);
     assert_eq!(entry.older_leases(), (2, vec![1]));
     let _ = with(|effects| entry.merge(2, &[1], later, effects));
     assert_eq!(entry.lease_numbers(), [2]);
@@ -932,7 +932,7 @@ fn hold_to_be_renewed_asks_for_more_inside_of_one_that_is_not() {
     asks(2, 1, later);
     let _ = inner(&entry, &own(3, LEASE / 4), later);
     asks(2, 3, later);
-    let brief = with(|effects| entry.enter(&own(1, LEASE / 2), noop(), later, effects)).0;
+    let brief = with(|effects| entry.enter(&own(1, LEASE / 4), noop(), later, effects)).0;
     assert!(matches!(brief, Turn::Granted(_, None)), "{brief:?}");
 }
 

@@ -139,7 +139,8 @@ fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)
         }
         LockSide::Permits => {
-            let soon = call.began + hand_off(view.program);
+            // A store orders waiters by its own clock.
+            let soon = call.began + hand_off(view.program) + view.program.set_back();
             let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= soon;
             view.scene.calls.values().filter(waits).all(|other| view.has_permits_for(other))
         }

@@ -77,6 +77,10 @@ impl<S: Store> Judge<S> for Turns {
 
     fn hear(&mut self, event: &Event, view: &View<'_, S>) -> Option<String> {
         let Event::Answered(call, answer) = event else { return None };
+        if call.takes_several() {
+            let writes = call.op.locks().iter().filter(|lock| lock.kind == LockSide::Write);
+            self.ended.extend(writes.map(|lock| ((call.member, lock.name), view.now)));
+        }
         let lock = call.lock?;
         self.writers_seen.remove(&(call.member, call.task));
         if lock.kind == LockSide::Write {
@@ -91,8 +95,8 @@ impl<S: Store> Judge<S> for Turns {
                 let comes_along = self.last.insert(lock.name, granted) == Some(granted);
                 if comes_along { None } else { self.writer_comes(view, lock.name) }
             }
-            (LockSide::Read, Answer::Got(hold)) if !call.was_stalled => {
-                let comes_early = if is_again(view, *hold) {
+            (LockSide::Read, Answer::Got(hold)) => {
+                let comes_early = if call.was_stalled || is_again(view, *hold) {
                     None
                 } else {
                     self.reader_comes(view, call, lock.name, *hold)
