@@ -106,3 +106,24 @@ async fn leases_that_end_one_after_another_are_looked_at_in_steps() {
     let looks = calls(&server, "hgetall").await - before;
     assert!(looks < 100, "expected a look at each 64th of the leases' time, and the server made {looks}");
 }
+
+/// A position that is left behind would keep later waiters from the permits, for ten seconds.
+#[tokio::test]
+async fn waiter_that_gives_up_beside_a_lock_of_the_name_leaves_no_position() {
+    let (server, [one, other]) = clients().await;
+    let jobs = one.get_semaphore("jobs", 1).unwrap();
+    let _lost = jobs.acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let jobs = jobs.clone();
+        async move { jobs.acquire().await.map(drop) }
+    });
+    eventually("a position", async || keys(&server).await == 3).await;
+    run::<()>(&server, "DEL jobs").await;
+    let lock = other.get_lock("jobs").unwrap().lock().await.unwrap();
+    waiter.abort();
+    let leaves = eventually("the end of the position", async || keys(&server).await == 1);
+    tokio::time::timeout(Duration::from_secs(5), leaves)
+        .await
+        .expect("the waiter's position ends with the wait");
+    lock.unlock().await.unwrap();
+}

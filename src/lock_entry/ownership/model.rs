@@ -1503,7 +1503,8 @@ fn answer_to_a_release_changes_nothing_unless_one_is_under_way() {
 fn waiters_admitted_after_a_long_hold_are_checked_just_in_time() {
     let cast = [1, 2, 3].map(Request::new);
     let mut world = World::after(&cast, StoreKind::Shared, ASIDE);
-    for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1), Event::Step, Event::Step] {
+    let merged = [Event::AskForOlder, Event::Merge, Event::Step, Event::Step];
+    for event in [Event::Enter(2), Event::Ask(1), Event::Answer(1)].into_iter().chain(merged) {
         world.step(event);
     }
     assert_eq!(world.engine.queue.len(), 0);

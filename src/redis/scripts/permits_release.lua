@@ -4,8 +4,10 @@
 -- and the call has to be repeated.
 local id = ARGV[OWN]
 local lock = found(id)
-local queued = not lock.other and redis.call('exists', KEYS[2]) == 1
-if queued then
+local queued = redis.call('exists', KEYS[2]) == 1
+if lock.other then
+    must(queued and 'zrem', queued and 'hdel')
+elseif queued then
     must_serve(lock.own and 'del')
 elseif lock.own then
     must('hdel', 'hset', 'del')
@@ -16,7 +18,7 @@ if lock.own then
 elseif queued then
     dequeue({ id })
 end
-local more = queued and select(2, serve(lock, '', math.huge))
+local more = queued and not lock.other and select(2, serve(lock, '', math.huge))
 if lock.changed and lock.used == 0 then
     redis.call('del', KEYS[1])
 elseif lock.changed then

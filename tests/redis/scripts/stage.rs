@@ -83,13 +83,17 @@ impl Stage {
         match mode {
             Mode::Plain => "plain",
             Mode::Fair => "fair",
+            Mode::Permits => "permits",
             _ => "rw",
         }
     }
 
     pub(crate) async fn on(server: &RedisServer, name: &str, mode: Mode) -> Self {
-        let is_one = matches!(mode, Mode::Plain | Mode::Fair);
-        let channel = if is_one { "redisson_lock__channel" } else { "redisson_rwlock" };
+        let channel = match mode {
+            Mode::Plain | Mode::Fair => "redisson_lock__channel",
+            Mode::Permits => "none",
+            _ => "redisson_rwlock",
+        };
         let prefix = Self::prefix(mode);
         // However busy the machine is, no command is sent again.
         let patient = Redis::builder().response_timeout(Duration::from_secs(60));

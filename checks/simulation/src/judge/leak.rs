@@ -8,17 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Judge;
 use super::calm::{hand_off, is_calm, waited_for};
 use crate::program::{LockSide, Op, Which};
-use crate::stage::{Member, Phase, View};
+use crate::stage::{Phase, View};
 use crate::store::{Store, StoredLease};
 use crate::task::command_limit;
 use crate::time;
-use crate::world::{Nanos, SECOND};
+use crate::world::{MS, Nanos, SECOND};
 
 /// Time for which a lease may stand without a holder: an unpolled waiter with a grant leaves the lease to the
 /// next waiter.
 const TOLERATED: Nanos = 5 * SECOND;
 /// As `TOLERATED`, without faults or unpolled waiters: less than any timer of a waiter.
 const AT_ONCE: Nanos = SECOND;
+/// Interval of the questions whether a client has releases under way.
+const ASKED_EACH: Nanos = 10 * MS;
 
 /// A lease without a holder: the beginning of this state, and the end of the lease.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Leak {
     idle: BTreeMap<(Which, usize, u64), Idle>,
     /// Leases that a hold or a call has relied on.
     seen: BTreeSet<(String, u64)>,
+    /// By member: time until which releases count as under way.
+    releases_until: BTreeMap<usize, Nanos>,
 }
 
 impl<S: Store> Judge<S> for Leak {
@@ -57,7 +61,7 @@ impl<S: Store> Judge<S> for Leak {
         }
         let mut idle = BTreeMap::new();
         for (lock, lease) in view.leases.all().filter(|(_, lease)| lease.ends > view.now) {
-            let Some(member) = abandoned(view, lock, lease) else { continue };
+            let Some(member) = self.abandoned(view, lock, lease) else { continue };
             let key = (lock, member, lease.number);
             if !self.idle.contains_key(&key) && self.came_late(view, lease) {
                 continue;
@@ -90,19 +94,35 @@ impl Leak {
     fn came_late<S: Store>(&self, view: &View<'_, S>, lease: &StoredLease) -> bool {
         view.program.network.late > 0 && !self.seen.contains(&(lease.client.clone(), lease.number))
     }
+
+    /// The living member that has the lease, if none of its guards relies on the lease.
+    fn abandoned<S: Store>(&mut self, view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
+        let member = member_of(view, lease)?;
+        let is_excused =
+            view.excuses.has_old_places(view.now) || view.excuses.is_ghost(&lease.client, lease.number);
+        let is_used = is_relied_on(view, lock, lease, member) || self.is_busy(view, member);
+        (!is_excused && !is_used).then_some(member)
+    }
+
+    /// True if the member is dead or suspended, or has commands or releases under way.
+    fn is_busy<S: Store>(&mut self, view: &View<'_, S>, at: usize) -> bool {
+        let member = &view.scene.members[at];
+        if !member.process.runs() || view.store.under_way(&member.process) > 0 {
+            return true;
+        }
+        let until = self.releases_until.entry(at).or_default();
+        // The question visits all locks of the client.
+        if *until <= view.now {
+            // After the client was dropped, its pending releases are unknown.
+            let is_busy = member.client.as_ref().is_none_or(|client| client.metrics().releases_pending > 0);
+            *until = if is_busy { view.now + ASKED_EACH } else { 0 };
+        }
+        *until > view.now
+    }
 }
 
 fn member_of<S: Store>(view: &View<'_, S>, lease: &StoredLease) -> Option<usize> {
     view.scene.members.iter().position(|member| member.client_id == lease.client)
-}
-
-/// The living member that has the lease, if none of its guards relies on the lease.
-fn abandoned<S: Store>(view: &View<'_, S>, lock: Which, lease: &StoredLease) -> Option<usize> {
-    let member = member_of(view, lease)?;
-    let is_excused =
-        view.excuses.has_old_places(view.now) || view.excuses.is_ghost(&lease.client, lease.number);
-    let is_used = is_relied_on(view, lock, lease, member) || is_busy(view, &view.scene.members[member]);
-    (!is_excused && !is_used).then_some(member)
 }
 
 /// True if a hold or a call of the member needs the lease.
@@ -156,11 +176,4 @@ fn tolerated<S: Store>(view: &View<'_, S>, lock: Which, member: usize) -> Nanos 
     // No release is repeated for renewals that may come late.
     let late = if view.program.network.late > 0 { view.program.network.late_by } else { 0 };
     TOLERATED + early + answered + late + 2 * (1 + stalled) * plan.options.unpolled_limit()
-}
-
-/// True if the member is dead or suspended, or has commands or releases under way.
-fn is_busy<S: Store>(view: &View<'_, S>, member: &Member) -> bool {
-    // After the client was dropped, its pending releases are unknown.
-    let releases = || member.client.as_ref().is_none_or(|client| client.metrics().releases_pending > 0);
-    !member.process.runs() || view.store.under_way(&member.process) > 0 || releases()
 }

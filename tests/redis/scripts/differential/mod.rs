@@ -14,13 +14,13 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
-use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, ReleaseOutcome};
+use latchwork::backend::{AcquireOutcome, Backend as _, Failure, Mode, NextWaiter, Permits, ReleaseOutcome};
 use latchwork::redis::{Error, Redis};
 use latchwork::{LeaseId, LockKind};
 use latchwork_conformance::commands::{Commands as _, keys};
 use latchwork_testkit::{RedisServer, ServerClock};
 
-use self::program::{Asks, Call, Id};
+use self::program::{Asks, CAPACITY, Call, Id};
 use self::reference::{BLUR, Line, Place, READERS_TURN, ROUNDS, Reference, Time, kind_of, left, nanos, same};
 use super::stage::{Stage, id};
 
@@ -101,16 +101,13 @@ fn same_times<const N: usize>(what: &str, got: Vec<At<N>>, expected: Vec<At<N>>)
     }
 }
 
-fn is_near(left: Duration, expected: Duration) -> bool {
-    left.abs_diff(expected) <= ROUNDS
-}
-
 impl Both<'_> {
     async fn play(&mut self, calls: &[Call]) -> Result<(), String> {
         let kind = self.reference.kind;
         let modes: &[Mode] = match kind {
             LockKind::ReadWrite => &[Mode::Write, Mode::Read],
             LockKind::Plain => &[Mode::Plain],
+            LockKind::Semaphore => &[Mode::Permits],
             _ => &[Mode::Fair],
         };
         let all = modes.iter().flat_map(|mode| Id::all(*mode).map(|id| Call::Release(*mode, id, None)));
@@ -179,6 +176,10 @@ impl Both<'_> {
                 Ok(())
             }
             Call::Renew(mode, id, lease) => {
+                // No number is of a lock and of permits.
+                if (mode == Mode::Permits) != (self.reference.name.kind == LockKind::Semaphore) {
+                    return Ok(());
+                }
                 let (id, lease) = (id.lease(), millis(lease));
                 let expected = self.reference.step(mode, |step| step.renew(mode, &id, lease));
                 let Stage { redis, name, .. } = &self.stage;
@@ -207,7 +208,7 @@ impl Both<'_> {
                 let Reference { name, now, .. } = &mut self.reference;
                 if !self.keeps_dead
                     && name.fair.kept(Time::MIN).all(|place| *now < place.until)
-                    && name.kind != LockKind::ReadWrite
+                    && !matches!(name.kind, LockKind::ReadWrite | LockKind::Semaphore)
                 {
                     name.lease.take_if(|term| term.until <= *now);
                     let then = *now - nanos(millis(time));
@@ -222,10 +223,14 @@ impl Both<'_> {
     /// True if the name may be closed to other kinds for longer than any id holds the lock.
     async fn is_kept_from(&self, mode: Mode) -> bool {
         let Reference { name, kind, now, .. } = &self.reference;
-        let is_other = *kind == LockKind::ReadWrite && matches!(mode, Mode::Plain | Mode::Fair);
+        let is_other = match kind {
+            LockKind::ReadWrite => matches!(mode, Mode::Plain | Mode::Fair),
+            LockKind::Semaphore => mode != Mode::Permits,
+            _ => false,
+        };
         is_other
             && name.held_until(*now).is_none()
-            && self.stage.redis.holders(mode, &self.stage.name).await.is_ok_and(|held| !held.is_empty())
+            && self.stage.redis.holders(Mode::Fair, &self.stage.name).await.is_ok_and(|held| !held.is_empty())
     }
 
     async fn acquire(
@@ -238,12 +243,13 @@ impl Both<'_> {
         if self.is_kept_from(mode).await {
             return Ok(());
         }
+        let permits = Permits { count: id.permits(), capacity: CAPACITY };
         let id = id.lease();
         let position = asks.place.map(|place| self.reference.position(&id, place));
         let Stage { redis, name, .. } = &self.stage;
         let request =
             redis.request(&id, millis(asks.lease)).position(position).tokens(asks.tokens).under(under);
-        let request = request.yields(asks.yields);
+        let request = request.yields(asks.yields).permits((mode == Mode::Permits).then_some(permits));
         let expected = self.reference.step(mode, |step| step.acquire(mode, &request));
         match (redis.acquire(mode, name, &request).await, expected) {
             (
@@ -252,13 +258,21 @@ impl Both<'_> {
             ) => self.reference.token(mode, asks.tokens, last_token, expected),
             (Ok(AcquireOutcome::Held { left: got }), Ok(AcquireOutcome::Held { left: expected })) => {
                 // "At the latest": a script may look at a single lease, or at the readers' turn only.
+                let rounds = self.reference.rounds();
+                let is_near = |left: Duration, expected| left.abs_diff(expected) <= rounds;
                 let Reference { name, now, .. } = &self.reference;
                 let leases = name.lease.iter().chain(&name.readers).map(|term| term.until);
                 let turns = [self.let_in, name.let_in].into_iter().flatten().map(|at| at + READERS_TURN);
                 let mut ends = leases.chain(turns);
                 // The client adds the real time of the call to a waiter's.
                 let is_again = mode == Mode::Plain && position.is_some() && got.abs_diff(expected) < BLUR;
-                match is_near(got, expected) || is_again || ends.any(|end| is_near(got, left(end, *now))) {
+                // The first end that the server knows may be of a lease given back since.
+                let is_early = mode == Mode::Permits && got <= expected;
+                match is_early
+                    || is_near(got, expected)
+                    || is_again
+                    || ends.any(|end| is_near(got, left(end, *now)))
+                {
                     true => Ok(()),
                     false => same("left", got, expected),
                 }
@@ -368,11 +382,17 @@ impl Both<'_> {
 
     /// `took`: the real time of the call, in ns; the client adds its part to a waiter's waiting time.
     async fn compare(&mut self, call: &Call, leaves: Option<(bool, bool)>, took: Time) -> Result<(), String> {
-        let modes = [Mode::Fair, Mode::Write, Mode::Read];
+        let modes: &[Mode] = match self.reference.kind {
+            // All others round a semaphore's end up.
+            LockKind::Semaphore => &[Mode::Permits],
+            _ => &[Mode::Fair, Mode::Write, Mode::Read],
+        };
         let (redis, of) = (self.stage.redis.clone(), self.stage.name.clone());
-        let held = join_all(modes.map(|mode| redis.holders(mode, &of)));
+        let held = join_all(modes.iter().map(|mode| redis.holders(*mode, &of)));
         let (held, looked) = join(held, self.look()).await;
         let (heard, waiting) = looked?;
+        let rounds = self.reference.rounds();
+        let is_near = |left: Duration, expected| left.abs_diff(expected) <= rounds;
         let Reference { name, now, kind, published, .. } = &mut self.reference;
         let published = std::mem::take(published);
         let may = leaves.is_some_and(|(_, first)| first) && published.is_empty() && heard == ["1"]
@@ -395,14 +415,16 @@ impl Both<'_> {
         if let Some(until) = name.held_until(*now).filter(|until| *now + lasts + nanos(ROUNDS) < *until) {
             return Err(format!("the lock lasts {lasts} ns, and a lease {} ns", until - *now));
         }
-        for (mode, held) in modes.into_iter().zip(held) {
+        for (mode, held) in modes.iter().copied().zip(held) {
             if mode == Mode::Fair && *kind == LockKind::ReadWrite && name.kind == *kind {
                 // See `is_kept_from`.
                 continue;
             }
             let all = |held: Vec<latchwork::Holder>| {
-                let mut all: Vec<_> =
-                    held.into_iter().map(|it| (it.id.map(|id| id.to_string()), it.left)).collect();
+                let mut all: Vec<_> = held
+                    .into_iter()
+                    .map(|it| ((it.id.map(|id| id.to_string()), it.permits), it.left))
+                    .collect();
                 all.sort();
                 all
             };
@@ -422,7 +444,11 @@ impl Both<'_> {
             let called: Vec<String> = name.plain.kept(*now).map(|place| place.id.to_string()).collect();
             return same("clients that wait", self.stage.called().await, called);
         }
-        let line = if *kind == LockKind::ReadWrite { &mut name.writers } else { &mut name.fair };
+        let line = match kind {
+            LockKind::ReadWrite => &mut name.writers,
+            LockKind::Semaphore => &mut name.permits,
+            _ => &mut name.fair,
+        };
         for (id, [since, _]) in &waiting.queue {
             let place = line.kept(*now).find(|place| place.id == *id).cloned();
             if let Some(place) = place
@@ -469,7 +495,7 @@ fn other_kind<T>(redis: &Redis, got: Result<T, Error>) -> Result<Result<T, LockK
 }
 
 fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
-    static SERVERS: LazyLock<[(RedisServer, ServerClock); 3]> =
+    static SERVERS: LazyLock<[(RedisServer, ServerClock); 4]> =
         LazyLock::new(|| std::array::from_fn(|_| ServerClock::start_server()));
     let (server, clock) = &SERVERS[kind as usize];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -479,6 +505,7 @@ fn check(kind: LockKind, programs: u32, modes: &'static [Mode]) {
             let queued = match kind {
                 LockKind::ReadWrite => Mode::Write,
                 LockKind::Plain => Mode::Plain,
+                LockKind::Semaphore => Mode::Permits,
                 _ => Mode::Fair,
             };
             let stage = Stage::on(server, &format!("{kind:?}:{number}"), queued).await;
@@ -510,4 +537,9 @@ fn scripts_of_fair_locks_do_what_the_reference_does() {
 #[test]
 fn scripts_of_read_write_locks_do_what_the_reference_does() {
     check(LockKind::ReadWrite, 70, &[Mode::Write, Mode::Read]);
+}
+
+#[test]
+fn scripts_of_semaphores_do_what_the_reference_does() {
+    check(LockKind::Semaphore, 40, &[Mode::Permits]);
 }

@@ -9,6 +9,9 @@ pub(super) const CLIENTS: u8 = 3;
 /// Per client: this many ids that do not read, and as many readers.
 const IDS: u8 = 2;
 
+/// Capacity of a semaphore.
+pub(super) const CAPACITY: u32 = 3;
+
 /// Client number for the holder, or for a reader, at the time of the call.
 pub(super) const HOLDER: u8 = 10;
 /// Client number for the waiter at a given place in the queue, or among the waiting readers.
@@ -55,6 +58,11 @@ impl Id {
     pub(super) fn of_lease(id: &LeaseId) -> Self {
         let client = u8::from_str_radix(&id.client_id()[..8], 16);
         Self(client.expect("the number is small"), id.number().try_into().expect("the number is small"))
+    }
+
+    /// The count of permits that the id asks for.
+    pub(super) fn permits(self) -> u32 {
+        u32::from(self.0 + self.1) % CAPACITY + 1
     }
 
     pub(super) fn writer(self) -> Self {
@@ -110,7 +118,7 @@ fn asks() -> impl Strategy<Value = Asks> {
 pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> {
     let all = [Mode::Plain, Mode::Fair, Mode::Write, Mode::Read];
     let others: Vec<Mode> = all.into_iter().filter(|mode| !modes.contains(mode)).collect();
-    let (is_queued, is_read) = (!modes.contains(&Mode::Plain), modes.contains(&Mode::Read));
+    let is_read = modes.contains(&Mode::Read);
     let mode = || proptest::sample::select(modes);
     let acquire = mode().prop_flat_map(|mode| (Just(mode), Id::mostly(mode, [6, 1, 2]), asks()));
     let beside = (Id::mostly(Mode::Read, [1, 3, 0]), asks());
@@ -119,7 +127,7 @@ pub(super) fn calls(modes: &'static [Mode]) -> impl Strategy<Value = Vec<Call>> 
         (
             Just(mode),
             Id::mostly(mode, [3, 5, 3]),
-            next.prop_map(move |next| next.filter(|_| is_queued && mode != Mode::Read)),
+            next.prop_map(move |next| next.filter(|_| matches!(mode, Mode::Fair | Mode::Write))),
         )
     });
     let renew = mode().prop_flat_map(|mode| {

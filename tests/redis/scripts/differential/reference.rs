@@ -21,6 +21,8 @@ use super::program::{Call, HOLDER, Id, WAITER};
 
 /// Tolerance of leases: the server counts in milliseconds, and rounds up.
 pub(super) const ROUNDS: Duration = Duration::from_millis(3);
+/// As `ROUNDS`, of permits: the scripts round ends up to one of ten a second.
+const ROUNDS_OF_PERMITS: Duration = Duration::from_millis(105);
 /// Waiters this close together may be in either order: a command contains the time waited so far.
 pub(super) const BLUR: Duration = Duration::from_millis(200);
 
@@ -53,6 +55,11 @@ impl Reference {
         Self { name, now, kind, listening, published: Vec::new(), tokens: Vec::new(), scripted }
     }
 
+    /// Tolerance of leases.
+    pub(super) fn rounds(&self) -> Duration {
+        if self.kind == LockKind::Semaphore { ROUNDS_OF_PERMITS } else { ROUNDS }
+    }
+
     pub(super) fn news<T>(&mut self, mode: Mode, step: impl FnOnce(&mut Step<'_>) -> T) -> (T, News) {
         let Self { name, listening, scripted, .. } = self;
         let told = |id: &LeaseId| listening.contains(&*id.client_id());
@@ -77,7 +84,8 @@ impl Reference {
         let (answer, News { granted, called, message }) = self.news(mode, step);
         let is_free = was_held && !self.is_held_fairly();
         // Plain and fair locks share a channel.
-        if (self.kind == LockKind::ReadWrite) != (kind_of(mode) == LockKind::ReadWrite) {
+        let is_apart = |kind| matches!(kind, LockKind::ReadWrite | LockKind::Semaphore);
+        if self.kind != kind_of(mode) && (is_apart(self.kind) || is_apart(kind_of(mode))) {
             return answer;
         }
         self.published.extend(granted.iter().map(LeaseId::to_string));
@@ -99,11 +107,12 @@ impl Reference {
             let line = match mode {
                 Mode::Read => &name.waiting_readers,
                 Mode::Write => &name.writers,
+                Mode::Permits => &name.permits,
                 _ => &name.fair,
             };
             let number = usize::from(id.1) - 1;
             let found = match (id.0, mode) {
-                (HOLDER, Mode::Read) => {
+                (HOLDER, Mode::Read | Mode::Permits) => {
                     name.readers.get(number).or(name.readers.first()).map(|term| &term.id)
                 }
                 (HOLDER, _) => name.lease.as_ref().map(|term| &term.id),
@@ -141,7 +150,7 @@ impl Reference {
 
     fn places(&self, now: Time) -> impl Iterator<Item = &Place> {
         let name = &self.name;
-        [&name.plain, &name.fair, &name.writers, &name.waiting_readers]
+        [&name.plain, &name.fair, &name.permits, &name.writers, &name.waiting_readers]
             .into_iter()
             .flat_map(move |line| line.kept(now))
     }
@@ -149,7 +158,7 @@ impl Reference {
     /// Advances the time to `then`, or to a moment after `then`, away from all ends.
     pub(super) fn pass_until(&mut self, then: Time) {
         self.now = then;
-        let rounds = nanos(ROUNDS);
+        let rounds = nanos(self.rounds());
         let is_near = |end: Time| end.abs_diff(self.now) <= rounds.unsigned_abs();
         let leases = self.name.lease.iter().chain(&self.name.readers).map(|term| term.until);
         let places = self.places(then - rounds).map(|place| place.until);

@@ -40,6 +40,7 @@ impl Step<'_> {
     pub(crate) fn try_permits(&mut self, request: &AcquireRequest) -> Result<(), Duration> {
         let (id, permits) = (&request.id, request.permits.expect("an attempt says the wanted permits"));
         if self.renew_permits(id, request.lease) {
+            self.grant_permits(None);
             return Ok(());
         }
         if let Some(position) = request.position {
