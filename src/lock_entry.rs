@@ -601,11 +601,6 @@ impl LockEntry {
         self.inside().waits_since()
     }
 
-    /// Returns the earliest end of the holds here, without renewals; `None` if the lock is not held.
-    pub fn holds_end(&self, now: Moment) -> Option<Moment> {
-        self.inside().each_hold(now).iter().map(|hold| hold.ends).min()
-    }
-
     /// Returns the leases by which an owner holds the lock here, each with its count of holds.
     pub fn holds_of(&self, owner: u64, now: Moment) -> Vec<(u64, u32)> {
         let holds = self.inside().each_hold(now).into_iter().filter(|hold| hold.owner == owner);

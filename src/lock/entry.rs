@@ -99,10 +99,9 @@ impl Entry {
         let policy = match (mode, position) {
             (Mode::Read, _) => context.rules.policy.shared(),
             (_, Some(position)) => Policy::Queued { position },
-            (_, None) if is_called => context.rules.policy.called(),
             (_, None) => context.rules.policy,
         };
-        let rules = Rules { policy, ..context.rules };
+        let rules = Rules { policy, wakes_one: is_called, ..context.rules };
         Self {
             context: Arc::clone(context),
             tables: Arc::clone(tables),

@@ -149,6 +149,7 @@ impl LockOptions {
             renewed_lease: self.watchdog_timeout,
             max_hold: self.max_hold,
             unpolled_limit: self.unpolled_limit,
+            wakes_one: false,
         }
     }
 }

@@ -132,6 +132,8 @@ pub struct Rules {
     pub max_hold: Option<Duration>,
     /// Longest time for which a waiter may have the lock, or be the queue head, without a poll.
     pub unpolled_limit: Duration,
+    /// A release at the store wakes one waiter of all clients, which goes first.
+    pub wakes_one: bool,
 }
 
 impl Rules {
@@ -162,11 +164,6 @@ pub enum Policy {
         /// eight times the length, as long as no other client hears of the release.
         tenure: Duration,
     },
-    /// As `Exclusive`, at a store whose release wakes one waiter of all clients: that waiter goes first.
-    Called {
-        /// See `Exclusive`.
-        tenure: Duration,
-    },
     /// One owner at a time, by the store's queue over all processes. Each lease goes back to the store when
     /// its holder leaves, and the release [names](super::NextHead) the oldest waiter here.
     Queued {
@@ -187,15 +184,9 @@ impl Policy {
         Self::Shared { tenure: self.tenure() }
     }
 
-    /// Returns the same policy for a store whose release wakes one waiter of all clients.
-    #[must_use]
-    pub fn called(self) -> Self {
-        Self::Called { tenure: self.tenure() }
-    }
-
     fn tenure(self) -> Duration {
         match self {
-            Self::Exclusive { tenure } | Self::Called { tenure } | Self::Shared { tenure } => tenure,
+            Self::Exclusive { tenure } | Self::Shared { tenure } => tenure,
             Self::Queued { .. } => Duration::ZERO,
         }
     }
@@ -203,16 +194,12 @@ impl Policy {
     fn position(self) -> Option<Duration> {
         match self {
             Self::Queued { position } => Some(position),
-            Self::Exclusive { .. } | Self::Called { .. } | Self::Shared { .. } => None,
+            Self::Exclusive { .. } | Self::Shared { .. } => None,
         }
     }
 
     fn is_shared(self) -> bool {
         matches!(self, Self::Shared { .. })
-    }
-
-    fn is_called(self) -> bool {
-        matches!(self, Self::Called { .. })
     }
 }
 
@@ -223,6 +210,7 @@ impl Default for Rules {
             renewed_lease: Duration::from_secs(30),
             max_hold: None,
             unpolled_limit: Duration::from_secs(1),
+            wakes_one: false,
         }
     }
 }
@@ -555,15 +543,7 @@ impl Ownership {
 
     #[inline]
     fn held_by_serial(&mut self, serial: u64) -> Option<(&mut Hold, &mut StoreLease)> {
-        if let Phase::Held(hold, lease) = &mut self.phase
-            && hold.owner_holds.has(serial)
-        {
-            return Some((hold, lease));
-        }
-        self.parallel
-            .iter_mut()
-            .find(|(hold, _)| hold.owner_holds.has(serial))
-            .map(|(hold, lease)| (hold, lease))
+        self.held_mut().find(|(hold, _)| hold.owner_holds.has(serial))
     }
 
     fn held_by_number(&mut self, number: u64) -> Option<(&mut Hold, &mut StoreLease)> {
@@ -651,8 +631,7 @@ impl Ownership {
     }
 
     fn plan_merge(&mut self, effects: &mut Effects) {
-        if !self.merging && !self.older_leases().1.is_empty() {
-            self.merging = true;
+        if !self.parallel.is_empty() && !std::mem::replace(&mut self.merging, true) {
             effects.more().has_older_leases = true;
         }
     }

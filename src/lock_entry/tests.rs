@@ -176,7 +176,7 @@ fn remaining_hold_ends_with_the_last_of_its_leases() {
     for grant in [&outer, &inside[0], &inside[1], &inside[2]] {
         assert_eq!(with(|effects| entry.leave(*grant, now, effects)).0, Ok(None));
     }
-    assert_eq!(entry.holds_end(now), Some(now + LEASE / 10));
+    assert_eq!(entry.each_hold(now).0[0].ends, now + LEASE / 10);
 }
 
 /// The owner's remaining hold lasts as long as possible.
@@ -189,7 +189,7 @@ fn forgotten_hold_that_ends_first_is_given_back_first() {
     }
     assert_eq!(with(|effects| entry.leave(outer, now, effects)).0, Ok(None));
     assert_eq!(with(|effects| entry.leave_by_name(1, now, effects)).0, Ok(None));
-    assert_eq!(entry.holds_end(now), Some(now + LEASE / 5));
+    assert_eq!(entry.each_hold(now).0[0].ends, now + LEASE / 5);
 }
 
 #[test]

@@ -342,7 +342,7 @@ fn grant_of_another_entry_is_one_that_is_over() {
     assert_ne!(grant.serial(), serial);
     assert_eq!(entry.state_of(&other, now), Err(LossReason::GivenBack));
     entry.prolong(&mut other, ends + LEASE, now);
-    assert_eq!((other.ends(), entry.holds_end(now)), (ends, Some(ends)));
+    assert_eq!((other.ends(), entry.each_hold(now).0[0].ends), (ends, ends));
     assert_eq!(with(|effects| entry.leave(other, now, effects)).0, Err(LossReason::GivenBack));
     let [_, (_, other, _)] = twins(now);
     drop(effects_of(|effects| entry.forget(other, now, effects)));

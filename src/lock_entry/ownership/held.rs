@@ -161,9 +161,7 @@ impl Ownership {
     ) -> Grant {
         let grant = self.begin_hold(request, true, now);
         self.acquisitions += 1;
-        if !self.parallel.is_empty() {
-            self.plan_merge(effects);
-        }
+        self.plan_merge(effects);
         self.admit(lease, now, effects);
         self.plan_next_look(now, effects);
         grant
@@ -285,8 +283,8 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // A receiver may be a subscription without a waiter: counts only after a refusal, or if `Called`.
-        if (self.contended || self.rules.policy.is_called()) && steps > 0 {
+        // A receiver may be a subscription without a waiter: counts only after a refusal, or if waiting.
+        if (self.contended || self.rules.wakes_one) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }
     }
@@ -294,8 +292,8 @@ impl Ownership {
     /// Returns the back-off in steps, at most a quarter of the tenure: it must not outweigh a short tenure.
     fn steps_for(&self, receivers: usize) -> u32 {
         let most = self.rules.policy.tenure().as_nanos() / (4 * BACK_OFF.as_nanos());
-        // If called, a release wakes one waiter only, which must not sleep for several back-off steps.
-        let at_most = if self.rules.policy.is_called() { 1 } else { MAX_STEPS };
+        // The one waiter woken by a release must not sleep for several back-off steps.
+        let at_most = if self.rules.wakes_one { 1 } else { MAX_STEPS };
         most.min(u128::from(at_most)).min(receivers as u128) as u32
     }
 

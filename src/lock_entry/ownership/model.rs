@@ -205,7 +205,7 @@ impl World {
             StoreKind::Shared => Policy::Shared { tenure: TENURE },
             _ => Policy::Exclusive { tenure: TENURE },
         };
-        let rules = Rules { policy, renewed_lease: LEASE, max_hold: None, unpolled_limit: UNPOLLED };
+        let rules = Rules { policy, renewed_lease: LEASE, unpolled_limit: UNPOLLED, ..Rules::default() };
         Self {
             now: Moment::from(Instant::now()),
             engine: Ownership::new(rules),

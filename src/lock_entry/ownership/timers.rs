@@ -26,7 +26,7 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// assert_eq!(renewal, Renewal { number: 1, lease: Some(Duration::from_secs(30)) });
 /// // … the store confirms the lease …
 /// assert!(entry.renewed(renewal, Some(true), due, due, &mut effects));
-/// assert_eq!(entry.holds_end(due), Some(due + Duration::from_secs(30)));
+/// assert_eq!(entry.each_hold(due).0[0].ends, due + Duration::from_secs(30));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
