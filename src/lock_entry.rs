@@ -142,8 +142,8 @@ pub use self::ownership::{Policy, Renewal, Rules};
 /// * Within the [tenure](Policy::Shared) a newcomer joins the holders, in memory. Later a newcomer is the
 ///   queue head, and asks the store under another number, so that other processes have their turn.
 /// * The store's grant to that queue head admits all waiters whose requests fit the lease. Holders
-///   [move](Self::merge) to the new lease, unless theirs lasts longer, and the client releases the earlier
-///   one: first the store confirms that the earlier lease was not lost before the new one began.
+///   [move](Self::merge) to the new lease, unless theirs lasts longer, and the client releases the older
+///   one: first the store confirms both, as one may have been lost before the other began.
 /// * Each owner has a serial of its own, leaves by itself and is lost by itself.
 /// * An owner that holds the lock re-enters at once, before all waiters.
 /// * A lease longer than [`Rules::renewed_lease`] is renewed each third of `renewed_lease`: other processes
@@ -485,9 +485,9 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.extended(number, sent, lease, token, now, effects))
     }
 
-    /// Returns the number of a [shared](Policy::Shared) lock's lease in hand, and the numbers of older leases
-    /// whose holds may be [merged](Self::merge). The client asks the store for the older leases, by a command
-    /// that prolongs none, and reports which are [gone](Self::gone).
+    /// Returns the number of a [shared](Policy::Shared) lock's newest lease, and the numbers of older leases
+    /// whose holds may be [merged](Self::merge). The client asks the store for all these leases, by one
+    /// command that prolongs none, and reports which are [gone](Self::gone).
     pub fn older_leases(&self) -> (u64, Vec<u64>) {
         self.inside().older_leases()
     }

@@ -595,7 +595,7 @@ impl Ownership {
         if request.fenced && hold.token.is_none() {
             hold.token = lease.tokens.next();
         }
-        let watched = request.is_watched();
+        let (watched, is_renewed) = (request.is_watched(), hold.watched > 0 || lease.left(now) > third);
         let own_end = request.lease.map(|lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
         let grant = Grant::new(serial, token, own_end);
@@ -606,7 +606,7 @@ impl Ownership {
         let wanted = request.lease.unwrap_or(renewed_lease);
         let number = lease.number();
         // A newcomer fits the lease; a lease to be renewed in time need not be long from the start.
-        let suffices = its.is_none() || watched && lease.left(now) > third || wanted <= lease.left(now);
+        let suffices = its.is_none() || watched && is_renewed || wanted <= lease.left(now);
         let fenced = request.fenced && token.is_none();
         let extension = (fenced || !suffices).then_some(Extension { number, lease: wanted, fenced });
         (grant, extension)
@@ -621,13 +621,18 @@ impl Ownership {
         }
     }
 
-    /// Returns the number of the lease in hand, and those of parallel leases that end no later, ascending.
+    /// Returns the number of the newest lease, and those of the parallel leases that end no later, ascending.
     pub(super) fn older_leases(&self) -> (u64, Vec<u64>) {
-        let Phase::Held(_, lease) = &self.phase else { return (0, Vec::new()) };
-        let earlier = self.parallel.iter().filter(|(_, theirs)| theirs.sure_until <= lease.sure_until);
-        let mut older: Vec<u64> = earlier.map(|(_, theirs)| theirs.number()).take(MERGED_AT_ONCE).collect();
+        let leases = self.held().map(|(_, lease)| lease);
+        let Some(newest) = leases.max_by_key(|lease| (lease.begun, lease.number())) else {
+            return (0, Vec::new());
+        };
+        let is_older =
+            |lease: &&StoreLease| lease.sure_until <= newest.sure_until && lease.number() != newest.number();
+        let older = self.parallel.iter().map(|(_, lease)| lease).filter(is_older).take(MERGED_AT_ONCE);
+        let mut older: Vec<u64> = older.map(StoreLease::number).collect();
         older.sort_unstable();
-        (lease.number(), older)
+        (newest.number(), older)
     }
 
     fn plan_merge(&mut self, effects: &mut Effects) {
@@ -636,18 +641,18 @@ impl Ownership {
         }
     }
 
-    /// Merges the holds of `older` leases into the hold by the lease `into`. The store has confirmed the
-    /// older leases by a command sent after `into` was granted: their holders have had the lock all the time.
+    /// Merges the holds of `older` leases into the hold by the lease `into`. The store has confirmed all of
+    /// them by one command, sent after the last was granted: their holders have had the lock all the time.
     pub(super) fn merge(&mut self, into: u64, older: &[u64], now: Moment, effects: &mut Effects) {
         self.merging = false;
         self.end_if_over(now, effects);
-        let Some(until) = self.held_by_number(into).map(|(_, lease)| lease.sure_until) else { return };
+        let until = self.held_by_number(into).map_or(now, |(_, lease)| lease.sure_until);
         let is_merged = |(_, theirs): &mut (Hold, StoreLease)| {
             theirs.sure_until <= until && older.binary_search(&theirs.number()).is_ok()
         };
         for (theirs, their_lease) in self.parallel.extract_if(.., is_merged).collect::<Vec<_>>() {
             effects.release(their_lease.record.to_release(false), None);
-            let (hold, _) = self.held_by_number(into).expect("no older lease");
+            let (hold, _) = self.held_by_number(into).expect("all leases that are left end after `now`");
             hold.take_in(theirs);
         }
         if !older.is_empty() {

@@ -909,15 +909,6 @@ fn hold_to_be_renewed_asks_for_more_if_the_lease_may_end_before_its_renewal() {
     let own = |owner, lease| Request::new(owner).lease(lease).shared_owner();
     let head = head_of(&entry, &own(1, LEASE / 3), now);
     let _first = granted_for(LEASE / 3, &entry, &head, 1, 0, now);
-    let asks = |number, owner, now| {
-        let entered =
-            with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), now, effects)).0;
-        assert!(
-            matches!(entered, Turn::Granted(_, Some(extension))
-                if extension == Extension { number, lease: LEASE, fenced: false }),
-            "{entered:?}"
-        );
-    };
     // The earlier hold is merged into a new hold whose lease is not renewed either.
     let later = now + Duration::from_secs(1);
     let Turn::Head(head) = with(|effects| entry.enter(&own(2, LEASE / 3), noop(), later, effects)).0 else {
@@ -927,13 +918,36 @@ fn hold_to_be_renewed_asks_for_more_if_the_lease_may_end_before_its_renewal() {
     assert_eq!(entry.older_leases(), (2, vec![1]));
     let _ = with(|effects| entry.merge(2, &[1], later, effects));
     assert_eq!(entry.lease_numbers(), [2]);
-    asks(2, 1, later);
-    // The owner's first extension has no answer yet.
-    asks(2, 1, later);
+    let enters =
+        |owner| with(|effects| entry.enter(&Request::new(owner).shared_owner(), noop(), later, effects)).0;
+    let Turn::Granted(_, Some(extension)) = enters(1) else { panic!("expected an extension") };
+    assert_eq!(extension, Extension { number: 2, lease: LEASE, fenced: false });
     let _ = inner(&entry, &own(3, LEASE / 4), later);
-    asks(2, 3, later);
+    // Owner 1's hold is renewed from now on.
+    assert!(matches!(enters(3), Turn::Granted(_, None)));
     let brief = with(|effects| entry.enter(&own(1, LEASE / 4), noop(), later, effects)).0;
     assert!(matches!(brief, Turn::Granted(_, None)), "{brief:?}");
+}
+
+/// With one newcomer for each answer there is a queue head at any time, and no lease in hand.
+#[test]
+fn older_lease_is_merged_beside_a_queue_head() {
+    let (entry, now) = readers();
+    let own = |owner| Request::new(owner).lease(LEASE / 2);
+    let head = head_of(&entry, &own(1), now);
+    let _first = granted_for(LEASE / 2, &entry, &head, 1, 0, now);
+    let [asked, comes, answered] = [1000, 1001, 1002].map(|at| now + Duration::from_millis(at));
+    let head = head_of(&entry, &own(2), asked);
+    let attempt = entry.attempt(&head, 2, asked, LEASE / 2).expect("the queue head may ask");
+    let Turn::Queued(_third) = with(|effects| entry.enter(&own(3), noop(), comes, effects)).0 else {
+        panic!("the question is under way")
+    };
+    let (_, effects) =
+        with(|effects| entry.answered(&head, attempt, Answer::Granted { last_token: 0 }, answered, effects));
+    assert!(effects.has_older_leases());
+    assert_eq!(entry.older_leases(), (2, vec![1]));
+    let _ = with(|effects| entry.merge(2, &[1], answered, effects));
+    assert_eq!(entry.lease_numbers(), [2]);
 }
 
 /// A waker that runs a function once, when cloned or when dropped.

@@ -101,13 +101,13 @@ impl Entry {
         }
     }
 
-    /// Has the holds of older leases go on by the lease in hand, if the store still has those leases.
+    /// Has the holds of older leases go on by the newest lease, if the store has all these leases.
     pub(super) fn merge_leases(self: &Arc<Self>) {
         let entry = Arc::clone(self);
         self.start(async move {
             let (into, mut older) = entry.engine.older_leases();
             // A lost lease is given up by this question, so that its holders hear of the loss.
-            if entry.verify_leases(&older).await.is_err() {
+            if !older.is_empty() && entry.verify_leases(&[&[into], &older[..]].concat()).await.is_err() {
                 older.clear();
             }
             entry.event(|engine, effects| engine.merge(into, &older, entry.now(), effects));

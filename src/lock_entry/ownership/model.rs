@@ -526,7 +526,12 @@ impl World {
             Event::AskForOlder => {
                 self.has_older_leases = false;
                 let (into, older) = self.engine.older_leases();
-                let (there, gone) = older.into_iter().partition(|number| self.store.holds(*number, self.now));
+                let (mut there, mut gone): (Vec<_>, Vec<_>) =
+                    older.into_iter().partition(|number| self.store.holds(*number, self.now));
+                if !self.store.holds(into, self.now) {
+                    gone.push(into);
+                    there.clear();
+                }
                 self.older = Some(OlderLeases { sent: self.now, into, there, gone });
             }
             Event::Merge => {

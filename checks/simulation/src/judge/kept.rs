@@ -28,6 +28,8 @@ pub(crate) struct Kept {
     given_back: Vec<Owner>,
     judged: BTreeSet<u64>,
     lost_at: BTreeMap<u64, Nanos>,
+    /// Time of the last look at each hold that was not lost, and whose guard no call had.
+    seen: BTreeMap<u64, Nanos>,
     /// Holds whose guards a call uses, or used at the last look.
     called: BTreeSet<u64>,
     numbers: BTreeMap<u64, u64>,
@@ -44,6 +46,9 @@ impl<S: Store> Judge<S> for Kept {
         }
         let called: BTreeSet<u64> = view.scene.calls.values().filter_map(|call| call.hold).collect();
         self.called.extend(&called);
+        let seen = view.scene.holds.keys().filter(|id| !self.called.contains(id));
+        let seen = seen.filter(|id| view.scene.holds[id].loss.is_none());
+        self.seen.extend(seen.map(|id| (*id, view.now)));
         let lost = view.scene.holds.values().filter(|hold| hold.loss.is_some());
         for hold in lost {
             if self.judged.insert(hold.id) {
@@ -158,7 +163,8 @@ impl Kept {
             // Renewals may have failed; each is retried after a thirtieth of the lease.
             _ => {
                 let repeated = settled_from(view) + options.watchdog_timeout() / 10;
-                hold.lease.is_some() || view.program.network.is_faulty() || view.now <= repeated
+                let seen = self.seen.get(&hold.id).copied().unwrap_or(view.now);
+                hold.lease.is_some() || view.program.network.is_faulty() || seen <= repeated
             }
         }
     }
