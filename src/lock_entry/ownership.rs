@@ -646,13 +646,14 @@ impl Ownership {
     pub(super) fn merge(&mut self, into: u64, older: &[u64], now: Moment, effects: &mut Effects) {
         self.merging = false;
         self.end_if_over(now, effects);
-        let until = self.held_by_number(into).map_or(now, |(_, lease)| lease.sure_until);
+        let until = self.held_by_number(into).map(|(_, lease)| lease.sure_until);
         let is_merged = |(_, theirs): &mut (Hold, StoreLease)| {
-            theirs.sure_until <= until && older.binary_search(&theirs.number()).is_ok()
+            until.is_some_and(|until| theirs.sure_until <= until)
+                && older.binary_search(&theirs.number()).is_ok()
         };
         for (theirs, their_lease) in self.parallel.extract_if(.., is_merged).collect::<Vec<_>>() {
             effects.release(their_lease.record.to_release(false), None);
-            let (hold, _) = self.held_by_number(into).expect("all leases that are left end after `now`");
+            let (hold, _) = self.held_by_number(into).expect("not among the older leases");
             hold.take_in(theirs);
         }
         if !older.is_empty() {
