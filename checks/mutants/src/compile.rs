@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
-use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel};
+use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel, DiagnosticSpan};
 
 use crate::weave::Places;
 
@@ -53,17 +53,19 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
     Ok(rejected)
 }
 
-/// Returns the innermost mutant around a place that the error names. If there is none, returns the mutants
-/// between the places, such as a `return` without which a value is used after a move, or else the last mutant
-/// before.
+/// Returns the innermost mutant around a place that the error, or else one of its notes, names. If there is
+/// none, returns the mutants between the error's places, such as a `return` without which a value is used
+/// after a move, or else the last mutant before.
 fn mutants(error: &Diagnostic, woven: &BTreeMap<String, Places>) -> Vec<u32> {
     let mut spans: Vec<_> = error.spans.iter().collect();
     spans.sort_by_key(|span| !span.is_primary);
     let file = &spans[0].file_name;
     let spans: Vec<_> = spans.iter().filter(|span| span.file_name == *file).collect();
     let Some(places) = woven.get(file) else { return Vec::new() };
-    let bytes = spans.iter().map(|span| (span.byte_start as usize, span.byte_end as usize));
-    let around = bytes.clone().find_map(|(begin, end)| {
+    let range = |span: &DiagnosticSpan| (span.byte_start as usize, span.byte_end as usize);
+    let bytes = spans.iter().map(|span| range(span));
+    let notes = error.children.iter().flat_map(|note| &note.spans).filter(|span| span.file_name == *file);
+    let around = bytes.clone().chain(notes.map(range)).find_map(|(begin, end)| {
         let around = places.iter().filter(|(place, _)| place.start <= begin && end <= place.end);
         around.min_by_key(|(place, _)| place.len())
     });

@@ -42,7 +42,7 @@ const SCRIPTS: [(&str, &str, &str); 3] = [
     (
         "tests/redis/scripts/refusals.rs",
         r#"cmd("EVAL").arg(text)"#,
-        r#"cmd("EVAL").arg(latchwork::mutants::script_called(text))"#,
+        r#"cmd("EVAL").arg(latchwork::mutants::script_called(&text))"#,
     ),
 ];
 
