@@ -487,7 +487,7 @@ impl LockEntry {
 
     /// Returns the number of a [shared](Policy::Shared) lock's newest lease, and the numbers of older leases
     /// whose holds may be [merged](Self::merge). The client asks the store for all these leases, by one
-    /// command that prolongs none, and reports which are [gone](Self::gone).
+    /// command that prolongs no lease, and reports the lost leases as [gone](Self::gone).
     pub fn older_leases(&self) -> (u64, Vec<u64>) {
         self.inside().older_leases()
     }

@@ -573,12 +573,7 @@ impl Ownership {
         let Phase::Held(hold, lease) = &self.phase else { return false };
         self.rules.policy.is_shared()
             && now < lease.tenure_ends
-            && hold.suffices(request, lease.left(now), self.is_renewable(lease, now))
-    }
-
-    /// True if enough of the lease is left to renew the lease for newcomers.
-    fn is_renewable(&self, lease: &StoreLease, now: Moment) -> bool {
-        lease.left(now) > self.third
+            && hold.suffices(request, lease.left(now), lease.is_renewable(self.third, now))
     }
 
     /// Adds one more hold of a holder, or an owner to the hold in hand: a guard if `claimed`, else a grant.
@@ -595,7 +590,8 @@ impl Ownership {
         if request.fenced && hold.token.is_none() {
             hold.token = lease.tokens.next();
         }
-        let (watched, is_renewed) = (request.is_watched(), hold.watched > 0 || lease.left(now) > third);
+        let (watched, is_renewed) =
+            (request.is_watched(), hold.watched > 0 || lease.is_renewable(third, now));
         let own_end = request.lease.map(|lease| now + lease);
         let token = hold.token.filter(|_| request.fenced);
         let grant = Grant::new(serial, token, own_end);

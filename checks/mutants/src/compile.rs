@@ -53,9 +53,9 @@ pub(crate) fn rejected(root: &Path, woven: &BTreeMap<String, Places>) -> Result<
     Ok(rejected)
 }
 
-/// Returns the innermost mutant around a place that the error, or else one of its notes, names. If there is
-/// none, returns the mutants between the error's places, such as a `return` without which a value is used
-/// after a move, or else the last mutant before.
+/// Returns the innermost mutant around a place of the error, or else of the error's notes. Without such a
+/// mutant, returns the mutants between the error's places, for example a `return` that kept a moved value
+/// from use, or else the last mutant before.
 fn mutants(error: &Diagnostic, woven: &BTreeMap<String, Places>) -> Vec<u32> {
     let mut spans: Vec<_> = error.spans.iter().collect();
     spans.sort_by_key(|span| !span.is_primary);

@@ -222,7 +222,7 @@ impl Ownership {
     fn admit_sharers(&mut self, extent: Duration, now: Moment, effects: &mut Effects) -> bool {
         let (mut walk, mut some) = (self.queue.walk(), false);
         while let Phase::Held(hold, lease) = &self.phase
-            && let is_renewable = self.is_renewable(lease, now)
+            && let is_renewable = lease.is_renewable(self.third, now)
             && let (sent, left) = (lease.confirmed, lease.left(now).min(extent))
             && let Some(slot) = self.queue.pop_that(&mut walk, |request, since| {
                 let extent = if since <= sent { extent } else { left };
@@ -283,7 +283,8 @@ impl Ownership {
     pub(in crate::lock_entry) fn note_receivers(&mut self, receivers: usize, now: Moment) {
         let steps = self.steps_for(receivers);
         self.tenure = self.rules.policy.tenure();
-        // A receiver may be a subscription without a waiter: counts only after a refusal, or if waiting.
+        // A receiver may be a subscription without a waiter: counts only after a refusal, or if
+        // the release wakes one waiter only.
         if (self.contended || self.rules.wakes_one) && steps > 0 {
             self.others_first_until = Some(now + BACK_OFF * steps);
         }

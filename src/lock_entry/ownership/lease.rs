@@ -127,6 +127,11 @@ impl StoreLease {
         self.sure_until.saturating_duration_since(now)
     }
 
+    /// True if enough of the lease is left to renew the lease for newcomers. `third`: of a renewed lease.
+    pub(super) fn is_renewable(&self, third: Duration, now: Moment) -> bool {
+        self.left(now) > third
+    }
+
     pub(super) fn is_over(&self, now: Moment) -> bool {
         self.sure_until <= now
     }
