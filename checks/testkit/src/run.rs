@@ -93,7 +93,7 @@ impl Run {
             // Redis reads a configuration file from the first argument only.
             .args(setup.config.as_ref().map(|_| CONFIG))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", SOCKET])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--jemalloc-bg-thread", "no"])
             .args(&setup.args)
             .envs(setup.clock.as_ref().map(|clock| ("LD_PRELOAD", clock.library())))
             .current_dir(dir.path())
