@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -31,7 +31,42 @@ const KINDS: [fn(&LockClient) -> Lock; 4] = [
     |client| client.get_read_write_lock("orders").unwrap().write().clone(),
 ];
 /// Two threads collide within nanoseconds in some of these rounds.
-const ROUNDS: usize = 5_000;
+const ROUNDS: usize = 2_000;
+
+/// Runs each round's closure on a second thread while `beside` runs on this one.
+///
+/// One thread serves all rounds, because its start takes longer than a round.
+fn collide<C>(mut round: impl FnMut() -> (Box<dyn FnOnce() + Send>, C), mut beside: impl FnMut(C)) {
+    let arrived = AtomicUsize::new(0);
+    // Not a `Barrier`: a thread that sleeps wakes too late to collide.
+    let meet = |round: usize| {
+        // Ordering: Relaxed, as no other data is published.
+        arrived.fetch_add(1, Ordering::Relaxed);
+        // Ordering: Relaxed, as above.
+        while arrived.load(Ordering::Relaxed) < (round + 1) * 2 {
+            thread::yield_now();
+        }
+    };
+    let (acts, received) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+    let (ended, ends) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for (number, act) in received.into_iter().enumerate() {
+                meet(number);
+                act();
+                ended.send(()).unwrap();
+            }
+        });
+        for number in 0..ROUNDS {
+            let (act, context) = round();
+            acts.send(act).unwrap();
+            meet(number);
+            beside(context);
+            ends.recv().expect("the second thread does not panic");
+        }
+        drop(acts);
+    });
+}
 crate::waiting::waiting_for!(SOON);
 
 fn asks(way: Way, command: Command<'_>) -> bool {
@@ -339,20 +374,15 @@ async fn shutdown_releases_a_hold_that_ended_without_a_timer() {
 /// A shutdown must see either the hold or the release.
 #[test]
 fn shutdown_between_a_hold_and_its_release_waits_for_both() {
-    for _ in 0..ROUNDS {
+    let round = || {
         let client = LockClient::new(Gate::closed().over(&Local::new(), releases));
         let held = ready(client.get_lock("orders").unwrap().lock()).unwrap();
-        let begins = Barrier::new(2);
-        let is_over = thread::scope(|scope| {
-            scope.spawn(|| {
-                begins.wait();
-                drop(held);
-            });
-            begins.wait();
-            poll(pin!(client.shutdown(HOUR))).is_ready()
-        });
+        (Box::new(|| drop(held)) as Box<_>, client)
+    };
+    collide(round, |client| {
+        let is_over = poll(pin!(client.shutdown(HOUR))).is_ready();
         assert!(!is_over, "expected the shutdown to wait for the answer to the release");
-    }
+    });
 }
 
 /// Without back-off one process would reacquire forever, while woken waiters find the lock taken.
@@ -423,20 +453,14 @@ fn shutdown_that_ends_beside_a_call_leaves_nothing_at_the_store() {
         }),
     ];
     for (name, act) in acts {
-        for _ in 0..ROUNDS {
+        let round = || {
             let Two { client, theirs, .. } = Two::of(&Local::new());
-            let act = act(&client);
-            let begins = Barrier::new(2);
-            let is_left = thread::scope(|scope| {
-                scope.spawn(|| {
-                    begins.wait();
-                    act();
-                });
-                begins.wait();
-                poll(pin!(client.shutdown(HOUR))).is_ready() && ready(theirs.is_locked()).unwrap()
-            });
+            (act(&client), (client, theirs))
+        };
+        collide(round, |(client, theirs)| {
+            let is_left = poll(pin!(client.shutdown(HOUR))).is_ready() && ready(theirs.is_locked()).unwrap();
             assert!(!is_left, "expected no lease of {name} at the store");
-        }
+        });
     }
 }
 
