@@ -281,8 +281,8 @@ impl<'a> AcquireParams<'a> {
         let answered = abandon_guard.until_answered(pin!(context.until(self.give_up(begun), answer))).await;
         let Some((mut unfinished, answer)) = answered else { return Ok(End::Superseded) };
         let Some(outcome) = answer else { return Ok(End::Unanswered) };
-        let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
-        if !may_run_yet || matches!(outcome, Ok(AcquireOutcome::Acquired { .. })) {
+        let may_still_run = entry.may_still_run(&asked.id, &outcome);
+        if !may_still_run || matches!(outcome, Ok(AcquireOutcome::Acquired { .. })) {
             unfinished.0 = None;
         }
         match outcome {
@@ -290,7 +290,7 @@ impl<'a> AcquireParams<'a> {
                 let now = entry.now();
                 let grant = entry.event(|engine, effects| {
                     let grant = engine.adopt(&request, attempt.copy(), last_token, now, effects);
-                    if may_run_yet {
+                    if may_still_run {
                         // In the same event: calls of the woken tasks have to find the rollback.
                         engine.may_run_again(attempt.rollback(), effects);
                     }

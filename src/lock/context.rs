@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use uuid::{Builder, Uuid};
@@ -14,6 +14,7 @@ use crate::subscription::transport::Transport;
 use crate::support::budget;
 use crate::support::foreign::{self, Discarded};
 use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::trace;
 use crate::support::unless::unless;
 
 use crate::lock::backend::{AnyBackend, Boxed, Failed, Failure, Store};
@@ -158,6 +159,14 @@ impl Context {
 
     pub(super) fn spawn(&self, task: Boxed<'static, ()>) {
         self.store.spawn(task);
+    }
+
+    /// Polls a task once here, for stores in memory, and leaves the rest to the background.
+    pub(super) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut task = Box::pin(trace::here(task));
+        if task.as_mut().poll(&mut task::Context::from_waker(Waker::noop())).is_pending() {
+            self.spawn(task);
+        }
     }
 
     /// Drops a value that wakes tasks, in a task of its own.

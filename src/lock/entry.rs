@@ -251,7 +251,7 @@ impl Entry {
     }
 
     /// True if the store says that the attempt with this id may still run.
-    pub(super) fn may_run_yet<T>(&self, id: &LeaseId, said: &Result<T, Failed>) -> bool {
+    pub(super) fn may_still_run<T>(&self, id: &LeaseId, said: &Result<T, Failed>) -> bool {
         // Asked in any case, as the store forgets the id by answering.
         self.context.store.may_run_again(id)
             || said.as_ref().is_err_and(|error| error.failure == Failure::Indeterminate)

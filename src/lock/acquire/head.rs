@@ -208,8 +208,8 @@ impl<'a> Head<'a> {
         now: Moment,
     ) -> Result<Option<Turn>, LockError> {
         let entry = self.wanted.entry;
-        let may_run_yet = entry.may_run_yet(&asked.id, &outcome);
-        if may_run_yet && outcome.is_ok() {
+        let may_still_run = entry.may_still_run(&asked.id, &outcome);
+        if may_still_run && outcome.is_ok() {
             entry.event(|engine, effects| engine.may_run_again(attempt.rollback(), effects));
         }
         self.uncalled = matches!(outcome, Ok(AcquireOutcome::HeldUncalled { .. }));
@@ -224,7 +224,7 @@ impl<'a> Head<'a> {
                 Answer::Held { kept: asked.position.map(|position| position.kept) }
             }
             Err(error) => {
-                let answer = if may_run_yet { Answer::Unanswered } else { Answer::DidNotRun };
+                let answer = if may_still_run { Answer::Unanswered } else { Answer::DidNotRun };
                 entry.event(|engine, effects| {
                     _ = engine.answered(&self.ticket, attempt, answer, now, effects)
                 });

@@ -66,7 +66,7 @@ impl Entry {
             true => {
                 let asked = AcquireRequest::new(id, lease, sent).tokens(1);
                 let answer = read_or(self.acquire(&asked), || self.unread(roll_back)).await;
-                match (&answer, self.may_run_yet(&asked.id, &answer)) {
+                match (&answer, self.may_still_run(&asked.id, &answer)) {
                     (Ok(_), true) => self.event(|engine, effects| engine.may_run_again(roll_back, effects)),
                     (Ok(_), false) => {}
                     (Err(_), true) => self.unread(roll_back),
@@ -104,7 +104,7 @@ impl Entry {
     /// Has the holds of older leases go on by the newest lease, if the store has all these leases.
     pub(super) fn merge_leases(self: &Arc<Self>) {
         let entry = Arc::clone(self);
-        self.start(async move {
+        self.context.start(async move {
             let (into, mut older) = entry.engine.older_leases();
             // A lost lease is given up by this question, so that its holders hear of the loss.
             if !older.is_empty() && entry.verify_leases(&[&[into], &older[..]].concat()).await.is_err() {

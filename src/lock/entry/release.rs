@@ -15,7 +15,6 @@ use std::future::{pending, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::lock_entry::{Answer, Attempt, HeadTicket, Moment, NextHead, PendingRelease, Turn};
@@ -27,7 +26,6 @@ use crate::lock::entry::abandon_guard::AbandonGuard;
 use crate::lock::entry::listening::Listening;
 use crate::lock::error::LockError;
 use crate::lock::owner::LeaseId;
-use crate::support::trace;
 
 /// Delay before the first repetition of a release. Doubles each time, up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -177,15 +175,7 @@ impl Entry {
             (next.head, named)
         });
         let ends = Release { entry: Arc::clone(self), number, pending_release, next, is_over: false };
-        self.start(ends.send());
-    }
-
-    /// Polls a task once here, for stores in memory, and leaves the rest to the background.
-    pub(super) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task = Box::pin(trace::here(task));
-        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.context.spawn(task);
-        }
+        self.context.start(ends.send());
     }
 }
 
