@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::Judge;
 use super::calm::{is_calm, waited_for};
 use super::words::words;
-use crate::program::{How, LockSide, Op, Question, WakerKind};
+use crate::program::{How, LockSide, Op, Question, WakerKind, Which};
 use crate::stage::{Call, Event, Hold, Phase, View};
 use crate::store::Store;
 use crate::world::{MS, Nanos, SECOND};
@@ -135,6 +135,16 @@ fn leases_over<S: Store>(view: &View<'_, S>, call: &Call) -> u64 {
     holds.filter(|hold| hold.is_forgotten || !hold.is_held()).count() as u64
 }
 
+/// True if the called hold may be merged into a newer lease meanwhile: the lease asked about is released and
+/// rolled back, and the newer lease asked about.
+fn may_be_merged<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
+    let is_shared = |lock: Which| {
+        let beside = |hold: &&Hold| hold.member == call.member && hold.lock == lock;
+        lock.kind == LockSide::Read && view.scene.holds.values().filter(beside).count() > 1
+    };
+    call.is_about(is_shared)
+}
+
 fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
     // A queue position is renewed while the call waits: it lasts for a third of a watched lease.
     let options = &view.program.processes[view.scene.members[call.member].plan].options;
@@ -145,6 +155,7 @@ fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
         {
             Some(1)
         }
+        Op::Extend { .. } | Op::EnsureHeld { .. } if may_be_merged(view, call) => Some(4 + waited),
         Op::Extend { .. } | Op::EnsureHeld { .. } | Op::Unlock { .. } => Some(1 + waited),
         // Each of the client's acquisitions that are granted meanwhile is looked after.
         Op::ForceUnlock { lock, .. } => (lock.kind != LockSide::Permits).then_some(2),

@@ -163,7 +163,10 @@ impl Order {
 
     /// True if the waiter may not have its place at the store.
     fn is_excused<S: Store>(&self, view: &View<'_, S>, waiter: &Call, lock: Which) -> bool {
-        waiter.began <= settled_from(view)
+        // A member's waiters enter in their order, and the first one's position may date from an incident.
+        let ahead = |call: &&Call| waited_for(call) == Some(lock) && call.began <= waiter.began;
+        let first = view.calls_of(waiter.member).filter(ahead).map(|call| call.began).min();
+        first.unwrap_or(waiter.began) <= settled_from(view)
             || !is_attended(view, waiter)
             || self.was_held_up(view, waiter, lock)
             || self.was_recalled(view, waiter, lock)

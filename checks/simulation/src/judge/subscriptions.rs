@@ -16,6 +16,9 @@ pub(crate) struct Subscriptions {
     /// Time of the last event, and true once judged since.
     last: Nanos,
     is_judged: bool,
+    /// Time of the first look that saw a difference, and the finding if the same difference lasts: a call of
+    /// several locks changes its channels without an event.
+    differs: Option<(Nanos, String)>,
 }
 
 impl<S: Store> Judge<S> for Subscriptions {
@@ -25,14 +28,20 @@ impl<S: Store> Judge<S> for Subscriptions {
 
     fn look(&mut self, view: &View<'_, S>) -> Option<String> {
         let is_quiet = view.now > self.last + LINGERS + 2 * hand_off(view.program);
-        if !is_quiet || !is_calm(view) || std::mem::replace(&mut self.is_judged, true) {
+        if !is_quiet || !is_calm(view) || self.is_judged {
             return None;
         }
-        differs(view)
+        let seen = differs(view);
+        self.is_judged = seen.is_none();
+        if self.differs.as_ref().map(|(_, text)| text) != seen.as_ref() {
+            self.differs = seen.map(|text| (view.now, text));
+        }
+        let lasting = self.differs.as_ref().filter(|(since, _)| view.now > since + LINGERS);
+        lasting.map(|(_, text)| text.clone())
     }
 
     fn hear(&mut self, _event: &Event, view: &View<'_, S>) -> Option<String> {
-        (self.last, self.is_judged) = (view.now, false);
+        *self = Subscriptions { last: view.now, ..Subscriptions::default() };
         None
     }
 
