@@ -472,7 +472,8 @@ impl LockEntry {
         self.event(effects, |ownership, effects| ownership.renewed(renewal, held, sent, now, effects))
     }
 
-    /// Reports the answer to an [`Extension`] sent at `sent`. False if the lease is no longer in hand.
+    /// Reports the answer to an [`Extension`] sent at `sent`. False if the lease is no longer in hand: the
+    /// client rolls back a token command, which may have begun the lease anew.
     pub fn extended(
         &self,
         number: u64,

@@ -624,6 +624,28 @@ fn late_extension_of_an_ended_hold_is_released_without_a_timer() {
     assert_free(&theirs);
 }
 
+/// A rollback could overtake the release, whose caller would then hear of a loss.
+#[test]
+fn extension_answered_after_its_hold_was_given_back_rolls_nothing_back() {
+    let (renewals, releases) = (Gate::closed(), Gate::closed());
+    let Two { me, mine, theirs, .. } = Two::when(&Local::new(), {
+        let (renewals, releases) = (renewals.clone(), releases.clone());
+        move |way, command| match (way, command) {
+            (Back, Command::Renew(..)) => renewals.passes(),
+            (There, Command::Release(_)) => releases.passes(),
+            _ => goes(),
+        }
+    });
+    let mut held = ready(mine.lock()).unwrap();
+    let extends = begun(held.extend(HOUR));
+    let release = begun(mine.unlock(&me));
+    renewals.open();
+    assert!(ready(extends).unwrap_err().is_lost());
+    releases.open();
+    ready(release).unwrap();
+    assert_free(&theirs);
+}
+
 /// The token request begins the lease anew, so rolling back early would not undo a later arrival. The outcome
 /// is read, or stays unknown.
 #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::judge::Finding;
 use crate::player::Player;
-use crate::program::{Program, draw};
+use crate::program::Program;
 use crate::run::Report;
 use crate::shrink::shrink;
 use crate::store::twin;
@@ -133,8 +133,8 @@ impl Run {
         let mut first = None;
         let mut seed = from;
         while self.programs.map_or(start.elapsed().as_secs() < self.seconds, |count| seed - from < count) {
-            let program = draw(seed);
             for store in self.store.each(seed) {
+                let program = store.draw(seed);
                 let (seconds, programs) = (start.elapsed().as_secs_f64(), figures.programs + 1);
                 let mut lines = does_not_come_back(format!("seed {seed}"), store);
                 if self.json {
@@ -164,7 +164,7 @@ impl Run {
             return ExitCode::SUCCESS;
         };
         let operations = (!self.brief).then(|| {
-            let shrunk = shrunk(first.store, &draw(first.seed), &first.finding);
+            let shrunk = shrunk(first.store, &first.store.draw(first.seed), &first.finding);
             show(first.store, &shrunk);
             shrunk.operations()
         });
@@ -284,7 +284,7 @@ impl One {
         seed_fault(self.fault.as_deref());
         watchdog::name(does_not_come_back(format!("seed {}", self.seed), self.store));
         match &self.file {
-            None => draw(self.seed),
+            None => self.store.draw(self.seed),
             Some(file) => {
                 let text = fs::read_to_string(file).expect("the file can be read");
                 Kept::parse(&text)
@@ -318,8 +318,8 @@ impl Same {
         let mut hashes = String::new();
         let mut found = false;
         for seed in self.seed..self.seed + self.programs {
-            let program = draw(seed);
             for store in self.store.each(seed) {
+                let program = store.draw(seed);
                 watchdog::name(does_not_come_back(format!("seed {seed}"), store));
                 let report = store.play(&program, false);
                 hashes += &format!("{seed} {} {:016x}\n", store.name(), report.hash);

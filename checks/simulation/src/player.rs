@@ -2,12 +2,13 @@
 
 use clap::ValueEnum;
 
-use crate::program::Program;
+use crate::program::{Program, draw};
 use crate::run::{Report, run};
 use crate::store::local::LocalStore;
 use crate::store::twin::{TwinOf, seeded};
 use crate::store::{Model, SimulatedRedis};
 use crate::watchdog;
+use crate::world::{Nanos, SECOND};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Player {
@@ -17,12 +18,15 @@ pub(crate) enum Player {
     Local,
     /// The Redis adapter and its scripts, over links and a small server
     Redis,
-    /// All of these, in turn; Redis for each twelfth seed
+    /// All of these, in turn; Redis for each fourth seed
     All,
 }
 
-/// A program over Redis takes seven times as long as over the others.
-const REDIS_ONE_IN: u64 = 12;
+/// A program over Redis takes four times as long as over the others.
+const REDIS_ONE_IN: u64 = 4;
+
+/// Over Redis each hour costs thousands of heartbeats: of so many programs one has leases and sleeps of hours.
+const HOURS_ONE_IN: u64 = 25;
 
 impl Player {
     /// Returns the single stores for the program of a seed.
@@ -32,6 +36,12 @@ impl Player {
             Self::All => vec![Self::Model, Self::Local],
             one => vec![one],
         }
+    }
+
+    /// Draws the seed's program for this store.
+    pub(crate) fn draw(self, seed: u64) -> Program {
+        let is_short = self == Self::Redis && !seed.is_multiple_of(HOURS_ONE_IN);
+        draw(seed, if is_short { 300 * SECOND } else { Nanos::MAX })
     }
 
     pub(crate) fn name(self) -> String {

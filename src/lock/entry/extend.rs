@@ -88,7 +88,11 @@ impl Entry {
         let now = self.now();
         let in_hand = self.event(|engine, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
-            self.release_in_background(roll_back);
+            // A renewal begins no lease, and a rollback could overtake the release, whose caller would then
+            // hear of a loss.
+            if extension.fenced {
+                self.release_in_background(roll_back);
+            }
             return lost(LossReason::Expired);
         }
         Ok(token)

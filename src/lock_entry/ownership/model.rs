@@ -677,7 +677,10 @@ impl World {
         let in_hand =
             self.event(|engine, now, effects| engine.extended(number, sent, lease, token, now, effects));
         if !in_hand {
-            self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
+            // A renewal begins no lease: the lease's own release suffices.
+            if extension.fenced {
+                self.releases.push(Release { number, appoints: false, rolls_back: true, named: None });
+            }
         } else if let Stage::Holding(mut grant) = self.stages[actor] {
             let grant = match token {
                 Some(token) => {

@@ -135,8 +135,8 @@ fn leases_over<S: Store>(view: &View<'_, S>, call: &Call) -> u64 {
     holds.filter(|hold| hold.is_forgotten || !hold.is_held()).count() as u64
 }
 
-/// True if the called hold may be merged into a newer lease meanwhile: the lease asked about is released and
-/// rolled back, and the newer lease asked about.
+/// True if the called hold may be merged into a newer lease meanwhile: the lease asked about is released, and
+/// the newer lease asked about.
 fn may_be_merged<S: Store>(view: &View<'_, S>, call: &Call) -> bool {
     let is_shared = |lock: Which| {
         let beside = |hold: &&Hold| hold.member == call.member && hold.lock == lock;
@@ -155,7 +155,7 @@ fn most<S: Store>(view: &View<'_, S>, call: &Call) -> Option<u64> {
         {
             Some(1)
         }
-        Op::Extend { .. } | Op::EnsureHeld { .. } if may_be_merged(view, call) => Some(4 + waited),
+        Op::Extend { .. } | Op::EnsureHeld { .. } if may_be_merged(view, call) => Some(3 + waited),
         Op::Extend { .. } | Op::EnsureHeld { .. } | Op::Unlock { .. } => Some(1 + waited),
         // Each of the client's acquisitions that are granted meanwhile is looked after.
         Op::ForceUnlock { lock, .. } => (lock.kind != LockSide::Permits).then_some(2),

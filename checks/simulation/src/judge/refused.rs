@@ -51,9 +51,10 @@ impl<S: Store> Judge<S> for Refused {
             Event::Called(call) if is_limited(call) => {
                 let mut seen = Seen::default();
                 see(view, call, &self.asked, &mut seen);
-                // A lock is free only once its release was answered.
+                // A lock is free only once its release was answered; and as below.
                 let client = view.scene.members[call.member].client.as_ref();
-                seen.had_company |= client.is_some_and(|client| client.metrics().releases_pending > 0);
+                seen.had_company |= client.is_some_and(|client| client.metrics().releases_pending > 0)
+                    || call.lock.is_some_and(|lock| self.asked.get(&lock.name) == Some(&view.now));
                 self.open.insert((call.member, call.task), seen);
                 None
             }
@@ -113,7 +114,7 @@ fn wrong<S: Store>(
         return None;
     }
     let lock = call.lock?;
-    // An acquisition that ended at this call's very start may have shared its older answer.
+    // An acquisition that ended when this call began may have shared its older answer.
     if asked.get(&lock.name) == Some(&call.began) {
         return None;
     }

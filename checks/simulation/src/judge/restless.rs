@@ -3,6 +3,7 @@
 //! commands and messages.
 
 use super::Judge;
+use super::calm::hand_off;
 use crate::program::{Incident, Trouble};
 use crate::stage::{Event, View};
 use crate::store::{Harm, Store};
@@ -58,7 +59,7 @@ fn messages_of_strangers<S: Store>(view: &View<'_, S>, since: Nanos) -> u64 {
     let silences = view.program.incidents.iter().filter(is_silence);
     let silences = silences.map(|incident| incident.ends() - incident.at);
     let network = &view.program.network;
-    let under_way = network.latency + network.late_by + silences.max().unwrap_or(0);
+    let under_way = hand_off(view.program) + network.late_by + silences.max().unwrap_or(0);
     let storms = view.program.incidents.iter().filter_map(|incident| match incident.what {
         Trouble::Harm(Harm::Storm { messages, .. }) if incident.at + under_way >= since => Some(messages),
         _ => None,

@@ -40,7 +40,8 @@ struct Taste {
 
 type Draw = fn(&mut Rng, &Taste) -> Op;
 
-pub(crate) fn draw(seed: u64) -> Program {
+/// Draws the seed's program. `longest`: limit on its leases, sleeps and end.
+pub(crate) fn draw(seed: u64, longest: Nanos) -> Program {
     let rng = &mut Rng::with_seed(seed);
     // One program in twenty is large: many names, or many readers of one name, or many permits.
     let (many_names, many_readers) = match rng.u32(..40) {
@@ -52,7 +53,7 @@ pub(crate) fn draw(seed: u64) -> Program {
     let beat = pick(rng, &[0, 0, 0, SECOND, 5 * SECOND]);
     // With a beat, some answers take no time, so that they arrive on the beat too.
     let latency = if beat > 0 && rng.bool() { 0 } else { pick(rng, &[100 * US, 2 * MS, 50 * MS, 200 * MS]) };
-    let mut taste = Taste::draw(rng, &names, latency, beat);
+    let mut taste = Taste::draw(rng, &names, latency, beat, longest);
     if many_readers {
         let sides = [LockSide::Read, LockSide::Read, LockSide::Write];
         let sides = if rng.u32(..3) == 0 { [LockSide::Permits; 3] } else { sides };
@@ -61,7 +62,8 @@ pub(crate) fn draw(seed: u64) -> Program {
     let is_crowd = rng.u32(..8) == 0 || many_names || many_readers;
     // A crowd always has a waiter, and its waiting costs a command each second.
     let ends = if is_crowd { &[10, 30, 300][..] } else { &[10, 30, 300, 300, 3600, 3 * 3600] };
-    let end = pick(rng, ends) * SECOND;
+    let ends: Vec<Nanos> = ends.iter().map(|end| end * SECOND).filter(|end| *end <= longest).collect();
+    let end = pick(rng, &ends);
     // Tasks of a crowd perform fewer operations each.
     let (processes, tasks, operations) = match is_crowd {
         _ if many_names => (2, 5, rng.usize(10..=20)),
@@ -256,7 +258,7 @@ fn between(rng: &mut Rng, (from, to): (Nanos, Nanos)) -> Nanos {
 }
 
 impl Taste {
-    fn draw(rng: &mut Rng, names: &[String], latency: Nanos, beat: Nanos) -> Self {
+    fn draw(rng: &mut Rng, names: &[String], latency: Nanos, beat: Nanos, longest: Nanos) -> Self {
         const LEASES: [(Nanos, Nanos); 6] = [
             (MS, 50 * MS),
             (50 * MS, 2 * SECOND),
@@ -267,15 +269,19 @@ impl Taste {
         ];
         const SLEEPS: [(Nanos, Nanos); 4] =
             [(0, 300 * MS), (0, 10 * SECOND), (0, 120 * SECOND), (0, 2 * 3600 * SECOND)];
+        let within = |range: &&(Nanos, Nanos)| range.1 <= longest;
+        let sleeps: Vec<_> = SLEEPS.iter().filter(within).copied().collect();
+        // A lease that expires before its grant is known would be requested again and again.
+        let shortest = usize::from(latency >= MS) + usize::from(latency >= 10 * MS);
+        let leases: Vec<_> = LEASES[shortest..].iter().filter(within).copied().collect();
         let hostile_wakers = pick(rng, &[0, 0, 0, 5, 30, 80]);
         // Many wakers that try the lock would wake one another without end.
         let kinds: &[WakerKind] = &[WakerKind::Panics, WakerKind::Looks, WakerKind::Tries];
         let wakers = if hostile_wakers > 30 { &kinds[..1] } else { kinds };
         Self {
             locks: locks(rng, names),
-            // A lease that expires before its grant is known would be requested again and again.
-            leases: some(rng, &LEASES[usize::from(latency >= MS) + usize::from(latency >= 10 * MS)..], 45),
-            sleeps: some(rng, &SLEEPS, 50),
+            leases: some(rng, &leases, 45),
+            sleeps: some(rng, &sleeps, 50),
             operations: operations(rng),
             owners: rng.usize(1..=super::OWNERS),
             owned: pick(rng, &[0, 30, 70, 100]),
