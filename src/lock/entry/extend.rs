@@ -87,15 +87,12 @@ impl Entry {
         }
         let now = self.now();
         let in_hand = self.event(|engine, effects| engine.extended(number, sent, lease, token, now, effects));
-        if !in_hand {
-            // A renewal begins no lease, and a rollback could overtake the release, whose caller would then
-            // hear of a loss.
-            if extension.fenced {
-                self.release_in_background(roll_back);
-            }
-            return lost(LossReason::Expired);
+        // A renewal begins no lease, and a rollback could overtake the release, whose caller would then hear of
+        // a loss.
+        if !in_hand && extension.fenced {
+            self.release_in_background(roll_back);
         }
-        Ok(token)
+        if in_hand { Ok(token) } else { lost(LossReason::Expired) }
     }
 
     /// Records an unread answer: the command may have been sent after the rollback of a lease given back.
