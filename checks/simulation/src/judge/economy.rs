@@ -24,6 +24,9 @@ pub(crate) struct Economy {
     looked: Nanos,
     /// For each member without work under way at the last look, the number of commands sent until then.
     idle: Vec<Option<u64>>,
+    /// For each member, its count of renewals, and the time when the count last rose: the renewal is counted a
+    /// little before its command is under way.
+    renewed: BTreeMap<usize, (u64, Nanos)>,
     /// For each member, the time when a call last waited, or a hold last ended. For a second afterwards, the
     /// client may ask the store once more.
     unsettled: BTreeMap<usize, Nanos>,
@@ -40,8 +43,16 @@ impl<S: Store> Judge<S> for Economy {
         if !is_calm(view) {
             return None;
         }
-        let is_idle = |at: &usize| view.store.is_idle(&view.scene.members[*at].process);
         let members = 0..view.scene.members.len();
+        for at in members.clone() {
+            let counted = self.renewed.entry(at).or_default();
+            if counted.0 != renewals(view, at) {
+                *counted = (renewals(view, at), view.now);
+            }
+        }
+        let is_idle = |at: &usize| {
+            view.store.is_idle(&view.scene.members[*at].process) && self.renewed[at].1 < view.now
+        };
         self.idle = members.map(|at| Some(at).filter(is_idle).map(|at| sent(view, at))).collect();
         if time > 0 {
             for hold in view.scene.holds.values() {
@@ -101,9 +112,12 @@ impl<S: Store> Judge<S> for Economy {
 
 /// Number of commands that a member has sent, except for renewals.
 fn sent<S: Store>(view: &View<'_, S>, member: usize) -> u64 {
-    let member = &view.scene.members[member];
-    let renewals = member.client.as_ref().map_or(0, |client| client.metrics().renewals_sent);
-    view.store.asked(&member.process).saturating_sub(renewals)
+    view.store.asked(&view.scene.members[member].process).saturating_sub(renewals(view, member))
+}
+
+fn renewals<S: Store>(view: &View<'_, S>, member: usize) -> u64 {
+    let client = view.scene.members[member].client.as_ref();
+    client.map_or(0, |client| client.metrics().renewals_sent)
 }
 
 /// Maximum rate of a hold's renewals, per nanosecond.

@@ -55,6 +55,9 @@ impl Service {
     fn waits_in_vain<S: Store>(&mut self, view: &View<'_, S>) -> Option<String> {
         // A suspended waiter blocks others only for the life of its position.
         let settled = settled_but_for(view, |what| matches!(what, Trouble::Suspend { .. }));
+        // A position that a fallback restored lasts longer by as much as the clock is set back.
+        let restored = view.excuses.fell_back.map_or(0, |_| view.program.set_back());
+        let settled = settled + restored;
         let suspended = view
             .scene
             .members
@@ -139,9 +142,11 @@ fn is_free_for<S: Store>(view: &View<'_, S>, call: &Call, lock: Which) -> bool {
             view.leases(lock).all(|lease| lease.is_shared) && !view.scene.calls.values().any(writes)
         }
         LockSide::Permits => {
-            // A store orders waiters by its own clock.
+            // A store orders waiters by its own clock, and by how long they have waited by their clocks.
             let soon = call.began + hand_off(view.program) + view.program.set_back();
-            let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= soon;
+            let drift = |call: &Call| view.drift(call.member, view.now - call.began);
+            let soon = |other: &Call| soon + drift(call) + drift(other);
+            let waits = |other: &&Call| waited_for(other) == Some(lock) && other.began <= soon(other);
             view.scene.calls.values().filter(waits).all(|other| view.has_permits_for(other))
         }
         _ => view.leases(lock).next().is_none(),
