@@ -9,7 +9,7 @@ use crate::stage::{Event, View};
 use crate::store::{Harm, Store};
 use crate::world::{Nanos, SECOND};
 
-/// Limit on polls per second and fifty names, beyond those of commands, answers and messages.
+/// Limit on polls per second and fifty names or tasks, beyond those of commands, answers and messages.
 const POLLS: u64 = 800;
 
 /// Limit on polls by a stranger's message, to each of the listening processes and twice.
@@ -43,8 +43,9 @@ impl<S: Store> Judge<S> for Restless {
             (view.world.polls_of_processes() - self.polls, view.store.commands() - self.commands);
         let (since, seconds) = (self.since, 1 + (view.now - self.since) / SECOND);
         self.begins(view);
-        let names = 1 + view.program.names.len() as u64 / 50;
-        (polls > POLLS * names * seconds + 40 * commands + BY_STRANGERS * messages_of_strangers(view, since))
+        let tasks: usize = view.program.processes.iter().map(|plan| plan.tasks.len()).sum();
+        let size = 1 + (view.program.names.len() + tasks) as u64 / 50;
+        (polls > POLLS * size * seconds + 40 * commands + BY_STRANGERS * messages_of_strangers(view, since))
             .then(|| format!("expected fewer polls in {seconds} s with {commands} commands, saw {polls}"))
     }
 
