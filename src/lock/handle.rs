@@ -319,8 +319,8 @@ impl Lock {
         for entry in self.entry.of_the_name() {
             // Leases granted before or after the forced release: the store knows, else the next renewal asks.
             let granted_meanwhile = entry.engine.lease_numbers();
-            if !granted_meanwhile.is_empty() {
-                _ = entry.verify_leases(&granted_meanwhile).await;
+            if !granted_meanwhile.is_empty() && entry.verify_leases(&granted_meanwhile).await.is_err() {
+                break;
             }
         }
         Ok(freed)

@@ -8,14 +8,14 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use latchwork::backend::Runtime;
+use latchwork::backend::{Failure, Runtime};
 use latchwork::local::{Local, ThreadRuntime};
 use latchwork::lock::Mode;
 use latchwork::{Guard, Lock, LockClient, LockOptions};
 use latchwork_testkit::{Bell, waker};
 
 use crate::meanwhile::Act;
-use crate::over_local::{Back, Command, Gate, There, Way, goes, never, over_when};
+use crate::over_local::{Back, Command, Gate, There, Way, fails, goes, never, over_when};
 use crate::polled::{poll, ready};
 use crate::runtimes::{Differently, Differs, Task, Untimed};
 use crate::stage::{Two, begun, begun_by, waits_on};
@@ -673,6 +673,92 @@ fn token_that_comes_when_its_hold_was_given_back_is_rolled_back() {
         }
         assert_free(&theirs);
     }
+}
+
+/// The token request has begun the lease anew, though the client hears of a failure.
+#[test]
+fn token_of_a_hold_given_back_is_rolled_back_after_a_failed_answer() {
+    let (asked, answers) = (AtomicUsize::new(0), Gate::closed());
+    let Two { me, mine, theirs, .. } = Two::when(&Local::new(), {
+        let answers = answers.clone();
+        move |way, command| match (way, command) {
+            // Ordering: Relaxed, as one thread counts.
+            (Back, Command::Acquire(_)) if asked.fetch_add(1, Ordering::Relaxed) > 0 => {
+                let answered = answers.passes();
+                Box::pin(async move { answered.await.and(Err(Failure::Indeterminate)) })
+            }
+            (There, Command::Acquire(_)) if asked.load(Ordering::Relaxed) > 0 => answers.passes(),
+            _ => goes(),
+        }
+    });
+    let _outer = ready(mine.lock()).unwrap();
+    let fenced = mine.fenced();
+    let inner = begun(fenced.lock());
+    for _ in 0..2 {
+        ready(mine.unlock(&me)).unwrap();
+    }
+    answers.open();
+    assert!(ready(inner).is_err());
+    assert_free(&theirs);
+}
+
+/// The token request would begin a lost lease anew, and its holder would not hear of the loss.
+#[test]
+fn token_is_not_requested_after_an_unanswered_renewal() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let Two { mine, .. } = Two::when(&Local::new(), {
+        let attempts = Arc::clone(&attempts);
+        move |way, command| match (way, command) {
+            (There, Command::Acquire(_)) => {
+                // Ordering: Relaxed, as one thread counts.
+                attempts.fetch_add(1, Ordering::Relaxed);
+                goes()
+            }
+            (Back, Command::Renew(..)) => fails(Failure::Indeterminate),
+            _ => goes(),
+        }
+    });
+    let _outer = ready(mine.lock()).unwrap();
+    assert!(ready(mine.fenced().lock()).is_err());
+    // Ordering: Relaxed, as above.
+    assert_eq!(attempts.load(Ordering::Relaxed), 1, "expected no request for a token");
+}
+
+/// The store has released the lease that the extension names.
+#[test]
+fn extension_on_its_way_beside_a_merge_goes_on_by_the_newer_lease() {
+    let extensions = Gate::closed();
+    let Two { prices, their_prices, .. } = Two::when(&Local::new(), {
+        let extensions = extensions.clone();
+        move |way, command| match (way, command) {
+            (There, Command::Renew(_, lease)) if lease == HOUR => extensions.passes(),
+            _ => goes(),
+        }
+    });
+    let mut older = ready(prices.read().lock_with_lease(SECOND * 30)).unwrap();
+    let extends = begun(older.extend(HOUR));
+    let _newer = ready(prices.read().lock_with_lease(SECOND * 60)).unwrap();
+    extensions.open();
+    ready(extends).unwrap();
+    assert!(older.remaining() > HOUR / 2);
+    assert!(ready(their_prices.read().remaining()).unwrap().is_some_and(|left| left > HOUR / 2));
+}
+
+#[test]
+fn question_about_a_hold_given_back_meanwhile_ends() {
+    let questions = Gate::closed();
+    let Two { me, mine, .. } = Two::when(&Local::new(), {
+        let questions = questions.clone();
+        move |way, command| match (way, command) {
+            (There, Command::Renew(..)) => questions.passes(),
+            _ => goes(),
+        }
+    });
+    let held = ready(mine.lock()).unwrap();
+    let asks = begun(held.ensure_held());
+    ready(mine.unlock(&me)).unwrap();
+    questions.open();
+    assert!(ready(asks).unwrap_err().is_lost());
 }
 
 /// The rollback reaches the store first; then the future is dropped, or kept without another poll.

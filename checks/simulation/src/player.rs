@@ -25,7 +25,7 @@ pub(crate) enum Player {
 /// A program over Redis takes four times as long as over the others.
 const REDIS_ONE_IN: u64 = 4;
 
-/// Over Redis each hour costs thousands of heartbeats: of so many programs one has leases and sleeps of hours.
+/// Over Redis an hour costs thousands of heartbeats: of so many programs one has leases and sleeps of hours.
 const HOURS_ONE_IN: u64 = 25;
 
 impl Player {

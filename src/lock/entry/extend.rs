@@ -35,8 +35,7 @@ impl Entry {
                 // A shared hold may have moved to another lease meanwhile.
                 Ok(hold) if hold.number != extension.number => extension.number = hold.number,
                 // A token command that was sent after this one has begun the lease anew.
-                Ok(_) if !is_repeated => is_repeated = true,
-                Ok(_) => return extended,
+                Ok(_) => is_repeated = true,
                 // The reason for the hold's end is known here; the late command only found the lease gone.
                 Err(reason) => return Err(LockError::lost(&self.name, owner, reason)),
             }
