@@ -86,8 +86,8 @@ impl Entry {
         }
         let now = self.now();
         let in_hand = self.event(|engine, effects| engine.extended(number, sent, lease, token, now, effects));
-        // A renewal begins no lease, and a rollback could overtake the release, whose caller would then hear of
-        // a loss.
+        // A renewal begins no lease, and a rollback could overtake the release, whose caller would then hear
+        // of a loss.
         if !in_hand && extension.fenced {
             self.release_in_background(roll_back);
         }

@@ -24,8 +24,8 @@ pub(crate) struct Economy {
     looked: Nanos,
     /// For each member without work under way at the last look, the number of commands sent until then.
     idle: Vec<Option<u64>>,
-    /// For each member, its count of renewals, and the time when the count last rose: the renewal is counted a
-    /// little before its command is under way.
+    /// For each member, its count of renewals, and the time when the count last rose: a renewal is counted
+    /// before its command is under way.
     renewed: BTreeMap<usize, (u64, Nanos)>,
     /// For each member, the time when a call last waited, or a hold last ended. For a second afterwards, the
     /// client may ask the store once more.

@@ -43,7 +43,7 @@ fn is_slow(network: &Network) -> bool {
 fn has_reason<S: Store>(view: &View<'_, S>, call: &Call, error: &LockError) -> bool {
     let member = &view.scene.members[call.member];
     match error {
-        // A store in memory always answers. An unpolled call may send its command when the limit is nearly over.
+        // A store in memory always answers. An unpolled call may send its command when its limit is over.
         LockError::Backend { .. } | LockError::ReleasePending { .. } => {
             S::APART && (!is_calm(view) || is_slow(&view.program.network) || call.was_stalled)
         }
