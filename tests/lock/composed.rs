@@ -744,6 +744,32 @@ fn extension_on_its_way_beside_a_merge_goes_on_by_the_newer_lease() {
     assert!(ready(their_prices.read().remaining()).unwrap().is_some_and(|left| left > HOUR / 2));
 }
 
+/// Each further question would wait for the command's limit, too.
+#[test]
+fn forced_release_of_permits_ends_with_the_first_question_unanswered() {
+    let (questions, answers) = (Arc::new(AtomicUsize::new(0)), Gate::closed());
+    let Two { client, .. } = Two::when(&Local::new(), {
+        let (questions, answers) = (Arc::clone(&questions), answers.clone());
+        move |way, command| match (way, command) {
+            (Back, Command::ForceRelease(_)) => answers.passes(),
+            (There, Command::Renew(..)) => {
+                // Ordering: Relaxed, as one thread counts.
+                questions.fetch_add(1, Ordering::Relaxed);
+                fails(Failure::Unreachable)
+            }
+            _ => goes(),
+        }
+    });
+    let jobs = client.get_semaphore("jobs", 8).unwrap();
+    let _earlier = ready(jobs.acquire()).unwrap();
+    let forces = begun(jobs.force_release());
+    let _meanwhile = [(); 3].map(|()| ready(jobs.acquire()).unwrap());
+    answers.open();
+    assert!(ready(forces).unwrap());
+    // Ordering: Relaxed, as above.
+    assert_eq!(questions.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn question_about_a_hold_given_back_meanwhile_ends() {
     let questions = Gate::closed();
