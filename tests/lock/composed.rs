@@ -23,6 +23,8 @@ use crate::stage::{Two, begun, begun_by, waits_on};
 const SECOND: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
+crate::waiting::waiting_for!(SOON);
+
 /// A lock of each kind.
 const KINDS: [fn(&LockClient) -> Lock; 4] = [
     |client| client.get_lock("orders").unwrap(),
@@ -67,7 +69,6 @@ fn collide<C>(mut round: impl FnMut() -> (Box<dyn FnOnce() + Send>, C), mut besi
         drop(acts);
     });
 }
-crate::waiting::waiting_for!(SOON);
 
 fn asks(way: Way, command: Command<'_>) -> bool {
     way == There && command.acquires()
