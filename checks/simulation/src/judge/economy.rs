@@ -26,7 +26,7 @@ pub(crate) struct Economy {
     idle: Vec<Option<u64>>,
     /// For each member, its count of renewals, and the time when the count last rose: a renewal is counted
     /// before its command is under way.
-    renewed: BTreeMap<usize, (u64, Nanos)>,
+    renewed: BTreeMap<usize, (u64, Option<Nanos>)>,
     /// For each member, the time when a call last waited, or a hold last ended. For a second afterwards, the
     /// client may ask the store once more.
     unsettled: BTreeMap<usize, Nanos>,
@@ -47,11 +47,11 @@ impl<S: Store> Judge<S> for Economy {
         for at in members.clone() {
             let counted = self.renewed.entry(at).or_default();
             if counted.0 != renewals(view, at) {
-                *counted = (renewals(view, at), view.now);
+                *counted = (renewals(view, at), Some(view.now));
             }
         }
         let is_idle = |at: &usize| {
-            view.store.is_idle(&view.scene.members[*at].process) && self.renewed[at].1 < view.now
+            view.store.is_idle(&view.scene.members[*at].process) && self.renewed[at].1 != Some(view.now)
         };
         self.idle = members.map(|at| Some(at).filter(is_idle).map(|at| sent(view, at))).collect();
         if time > 0 {
